@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use units::FieldValue;
 
-use crate::background::tasks::{Tally, TaskKind};
 use crate::error::StorageError;
+use crate::jobs::tasks::{Tally, TaskKind};
 use crate::model::TableId;
 
 /// A table in a report: its name if known, else its id.

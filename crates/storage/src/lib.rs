@@ -10,6 +10,7 @@ mod compaction;
 mod env;
 mod error;
 mod event;
+mod jobs;
 mod log;
 mod manifest;
 mod memtable;
@@ -29,11 +30,11 @@ mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use background::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskKind};
 pub use compaction::scrub::Scrubbed;
 pub use env::LocalBoxFuture;
 pub use error::StorageError;
 pub use event::{Event, EventSink, FlushReason, Named, Recovery};
+pub use jobs::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskKind};
 pub use manifest::layout::IGNORE_MSB;
 pub use model::encoded::{decode_mutations, encode_mutations};
 pub use model::row::{Cells, Draft, Row, RowBuilder};

@@ -12,9 +12,9 @@ use lanes::Group;
 use lanes::disk::{self, AlignedBuf, OpenOptions};
 use sched::control::Division;
 
-use crate::background::shares;
 use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, UsedTime, Work};
 use crate::event::{Event, EventSink};
+use crate::jobs::shares;
 use crate::options::Groups;
 use crate::table::shared::SharedFiles;
 

@@ -434,9 +434,9 @@ fn histories(first: u64, forget: bool) {
 
 /// Pauses or resumes flushes and compactions.
 fn pause_background(shard: &Rc<Shard>, paused: bool) {
-    shard.background.pacing.paused.set(paused);
+    shard.jobs.pacing.paused.set(paused);
     shard.background.decide();
-    shard.background.work.wake();
+    shard.jobs.work.wake();
 }
 
 #[test]

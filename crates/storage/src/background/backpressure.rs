@@ -12,25 +12,25 @@ impl Background {
     /// Accounts for a write to a memtable, and freezes full memtables. `record` is the last log
     /// record in them.
     pub(crate) fn applied(&self, state: &mut State, record: u64) {
-        let Some(log) = &self.log else { return };
+        let Some(log) = &self.jobs.log else { return };
         let length = log.length();
         let filled = (state.bytes as u64).max(self.log_bound.fill(length - state.log_from));
         let more = filled.saturating_sub(std::mem::replace(&mut state.filled, filled));
-        if !state.frozen.is_empty() || self.pacing.runs_pressure_ppm.get() > 0 {
-            self.pacing.charge_write(state, more, &*self.env);
+        if !state.frozen.is_empty() || self.jobs.pacing.runs_pressure_ppm.get() > 0 {
+            self.jobs.pacing.charge_write(state, more, &*self.jobs.env);
         }
-        if filled >= self.options.memtable_bytes_max as u64 && state.frozen.len() < FROZEN_MAX {
-            let is_large = state.bytes >= self.options.memtable_bytes_max;
+        if filled >= self.jobs.options.memtable_bytes_max as u64 && state.frozen.len() < FROZEN_MAX {
+            let is_large = state.bytes >= self.jobs.options.memtable_bytes_max;
             let reason = if is_large { FlushReason::MemtableFull } else { FlushReason::LogLong };
             state.freeze(record, length, reason);
             self.bound_log(state);
-            self.work.wake();
+            self.jobs.work.wake();
         }
     }
 
     /// Limits the log to a bounded length after the oldest record that is not flushed.
     pub(crate) fn bound_log(&self, state: &State) {
-        if let Some(log) = &self.log {
+        if let Some(log) = &self.jobs.log {
             let length = log.length();
             log.set_limit(length - state.live_log(length) + self.log_bound.refuse_at());
         }
@@ -38,28 +38,28 @@ impl Background {
 
     /// Returns the wait before an acknowledgement, if there is one.
     pub(crate) fn write_delay(self: &Rc<Self>) -> Option<LocalBoxFuture<()>> {
-        let log = self.log.as_ref()?;
+        let log = self.jobs.log.as_ref()?;
         {
-            let state = self.state.borrow();
-            if state.frozen.is_empty() && self.pacing.runs_pressure_ppm.get() == 0 {
+            let state = self.jobs.state.borrow();
+            if state.frozen.is_empty() && self.jobs.pacing.runs_pressure_ppm.get() == 0 {
                 return None;
             }
             // Only a flush in flight can end the wait.
-            let full =
-                state.frozen.len() >= FROZEN_MAX && state.filled >= self.options.memtable_bytes_max as u64;
+            let full = state.frozen.len() >= FROZEN_MAX
+                && state.filled >= self.jobs.options.memtable_bytes_max as u64;
             let is_long = || state.live_log(log.length()) >= self.log_bound.wait_at();
             if full || (!state.frozen.is_empty() && is_long()) {
                 let (own, flushes) = (self.clone(), state.counts.flushes);
                 return Some(Box::pin(async move {
                     let flushed = || {
-                        let state = own.state.borrow();
+                        let state = own.jobs.state.borrow();
                         let has_flushed = state.counts.flushes > flushes || state.closed;
-                        (has_flushed || own.refuses_writes()).then_some(())
+                        (has_flushed || own.jobs.refuses_writes()).then_some(())
                     };
-                    own.progress.wait(flushed).await;
+                    own.jobs.progress.wait(flushed).await;
                 }));
             }
         }
-        self.pacing.delay(&*self.env)
+        self.jobs.pacing.delay(&*self.jobs.env)
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::Background;
-use crate::background::job::{Job, Paced};
-use crate::background::tasks::TaskKind;
 use crate::env::Work;
 use crate::error::StorageError;
 use crate::event::{Event, FlushReason};
+use crate::jobs::job::{Job, Paced};
+use crate::jobs::tasks::TaskKind;
 use crate::log::Log;
 use crate::log::bound::FREE_IDLE;
 use crate::manifest::Edit;
@@ -26,9 +26,10 @@ impl Background {
     pub(crate) async fn flush_loop(self: Rc<Self>) {
         loop {
             let next = self
+                .jobs
                 .work
                 .wait(|| {
-                    let state = self.state.borrow();
+                    let state = self.jobs.state.borrow();
                     match state.frozen.front() {
                         _ if state.closed => Some(None),
                         Some(frozen) => Some(Some(frozen.clone())),
@@ -36,29 +37,29 @@ impl Background {
                     }
                 })
                 .await;
-            let Some(frozen) = next else { return self.leave() };
+            let Some(frozen) = next else { return self.jobs.leave() };
             let last_record = frozen.last_record;
             if let Err(error) = self.flush(frozen).await {
                 // Writes are refused from here on. Reads continue, and memtables stay.
-                self.fail(error);
-                return self.leave();
+                self.jobs.fail(error);
+                return self.jobs.leave();
             }
-            self.update_run_pressure();
-            self.progress.wake();
-            self.work.wake();
+            self.compactor.update_run_pressure();
+            self.jobs.progress.wake();
+            self.jobs.work.wake();
             self.reserve.make().await;
-            if let Some(log) = &self.log {
+            if let Some(log) = &self.jobs.log {
                 log.trim((log.last_record() == last_record).then_some(FREE_IDLE)).await;
             }
-            self.store.sweep().await;
+            self.jobs.store.sweep().await;
             // Before the next flush, so that memtables do not accumulate.
-            self.free(usize::MAX).await;
+            self.jobs.free(usize::MAX).await;
         }
     }
 
     async fn flush(self: &Rc<Self>, frozen: Frozen) -> Result<(), StorageError> {
-        let (generation, began_ns) = (frozen.generation, self.env.now_ns());
-        self.pacing.begin_flush();
+        let (generation, began_ns) = (frozen.generation, self.jobs.env.now_ns());
+        self.jobs.pacing.begin_flush();
         let mut written = Vec::new();
         for id in &frozen.tables {
             let Some(memtable) = self.frozen_memtable(*id, generation) else { continue };
@@ -66,24 +67,25 @@ impl Background {
                 u128::from(frozen.bytes) * memtable.len() as u128 / u128::from(frozen.partitions.max(1));
             let progress = Progress::default();
             progress.add_total(part as u64);
-            let _task = self.tasks.begin(TaskKind::Flush, Some(*id), 0, self.env.now_s(), progress.clone());
+            let _task =
+                self.jobs.tasks.begin(TaskKind::Flush, Some(*id), 0, self.jobs.env.now_s(), progress.clone());
             let write = async || {
                 // A table that was truncated meanwhile is not written.
                 if self.frozen_memtable(*id, generation).is_none() {
                     return Ok(Vec::new());
                 }
-                let paced = Paced::new(self.pacing.flush.clone(), part as u64);
+                let paced = Paced::new(self.jobs.pacing.flush.clone(), part as u64);
                 let paced = paced.of(i64::MIN, i64::MAX, progress.clone());
                 let files = Files::default();
                 let stream =
                     MergeStream::new([memtable.clone()], &files, ScanFrom::Token(i64::MIN), i64::MAX);
-                let job = self.job(*id, stream, false, Default::default(), paced);
+                let job = self.jobs.job(*id, stream, false, Default::default(), paced);
                 self.write_run(job).await
             };
-            let files = self.retry_flush(write).await?;
+            let files = self.jobs.retry_flush(write).await?;
             written.extend(files.into_iter().map(|file| (*id, file)));
         }
-        if let Some(log) = self.log.as_ref().filter(|_| frozen.partial) {
+        if let Some(log) = self.jobs.log.as_ref().filter(|_| frozen.partial) {
             // The rest of that record is only in the log. If a crash lost it, the file would have a
             // part of a record, which must be applied as a whole.
             log.sync().await?;
@@ -91,7 +93,7 @@ impl Background {
         self.name_flushed(&frozen, &written).await?;
         self.report_flush(&frozen, &written, began_ns);
         {
-            let state = &mut *self.state.borrow_mut();
+            let state = &mut *self.jobs.state.borrow_mut();
             state.counts.flushed_bytes += written.iter().map(|(_, file)| file.bytes).sum::<u64>();
             for (id, file) in written {
                 match state
@@ -100,7 +102,7 @@ impl Background {
                     .filter(|table| table.frozen.iter().any(|(g, _)| *g == generation))
                 {
                     Some(table) => table.files.push_new(file),
-                    None => self.store.retire([file]),
+                    None => self.jobs.store.retire([file]),
                 }
             }
             for table in state.tables.values_mut() {
@@ -109,37 +111,37 @@ impl Background {
             }
             state.frozen.pop_front();
             // The next flush starts at zero.
-            self.pacing.begin_flush();
+            self.jobs.pacing.begin_flush();
             state.counts.flushes += 1;
             self.bound_log(state);
         }
-        if let Some(log) = &self.log {
-            log.release(&self.store.manifest().log);
+        if let Some(log) = &self.jobs.log {
+            log.release(&self.jobs.store.manifest().log);
         }
         Ok(())
     }
 
     fn report_flush(&self, frozen: &Frozen, written: &[(TableId, Arc<TableFile>)], began_ns: u64) {
-        let now_ns = self.env.now_ns();
-        let Some(left_out) = self.reports.flushes.take(now_ns) else { return };
+        let now_ns = self.jobs.env.now_ns();
+        let Some(left_out) = self.lines.take(now_ns) else { return };
         let largest = written.iter().max_by_key(|(_, file)| file.bytes);
         let event = Event::Flushed {
             tables: frozen.tables.len(),
-            largest: largest.map(|(id, _)| self.state.borrow().named(*id)),
+            largest: largest.map(|(id, _)| self.jobs.state.borrow().named(*id)),
             memory_bytes: frozen.bytes,
             file_bytes: written.iter().map(|(_, file)| file.bytes).sum(),
             duration: Duration::from_nanos(now_ns.saturating_sub(began_ns)),
             reason: frozen.reason,
             left_out,
         };
-        self.options.event_sink.send(&event);
+        self.jobs.options.event_sink.send(&event);
     }
 
     /// Writes all fragments of a flush.
     async fn write_run(&self, mut job: Job) -> Result<Vec<Arc<TableFile>>, StorageError> {
         let mut files = Vec::new();
         loop {
-            let (rest, sealed) = self.next_fragment(Work::Flush, job).await;
+            let (rest, sealed) = self.jobs.next_fragment(Work::Flush, job).await;
             job = rest;
             match sealed {
                 Ok(sealed) => {
@@ -150,8 +152,8 @@ impl Background {
                 }
                 Err(error) => {
                     // The manifest does not name them.
-                    self.store.retire(files);
-                    self.store.sweep().await;
+                    self.jobs.store.retire(files);
+                    self.jobs.store.sweep().await;
                     return Err(error);
                 }
             }
@@ -165,13 +167,13 @@ impl Background {
         frozen: &Frozen,
         written: &[(TableId, Arc<TableFile>)],
     ) -> Result<(), StorageError> {
-        let settled = || match self.store.is_truncating() {
+        let settled = || match self.jobs.store.is_truncating() {
             false => Some(Ok(())),
-            true => self.state.borrow().closed.then_some(Err(StorageError::Closed)),
+            true => self.jobs.state.borrow().closed.then_some(Err(StorageError::Closed)),
         };
         let named = Cell::new(false);
         let name = |edit: &mut Edit| {
-            if self.store.is_truncating() {
+            if self.jobs.store.is_truncating() {
                 return;
             }
             for (id, file) in written {
@@ -180,35 +182,35 @@ impl Background {
                 }
             }
             edit.flushed(frozen.last_record);
-            if let Some(log) = &self.log {
-                let flushed = self.store.manifest().flushed.max(frozen.last_record);
+            if let Some(log) = &self.jobs.log {
+                let flushed = self.jobs.store.manifest().flushed.max(frozen.last_record);
                 let (segments, durable) = log.live(flushed);
                 edit.log(segments, durable);
             }
             named.set(true);
         };
         while !named.get() {
-            self.progress.wait(settled).await?;
-            self.retry_flush(async || self.store.edit(name).await).await?;
+            self.jobs.progress.wait(settled).await?;
+            self.jobs.retry_flush(async || self.jobs.store.edit(name).await).await?;
         }
         Ok(())
     }
 
     fn frozen_memtable(&self, id: TableId, generation: u64) -> Option<Memtable> {
-        let state = self.state.borrow();
+        let state = self.jobs.state.borrow();
         let frozen = state.tables.get(&id)?.frozen.iter().find(|(own, _)| *own == generation);
         frozen.map(|(_, memtable)| memtable.clone())
     }
 
     /// See [`crate::Shard::flush_all`].
     pub(crate) async fn flush_all(&self) -> Result<(), StorageError> {
-        let Some(log) = &self.log else { return Ok(()) };
+        let Some(log) = &self.jobs.log else { return Ok(()) };
         let failed = || log.failure().map(|error| StorageError::clone(&error));
-        let frozen = || self.state.borrow().frozen.len();
+        let frozen = || self.jobs.state.borrow().frozen.len();
         let room = || failed().map(Err).or_else(|| (frozen() < FROZEN_MAX).then_some(Ok(())));
-        self.progress.wait(room).await?;
+        self.jobs.progress.wait(room).await?;
         {
-            let state = &mut *self.state.borrow_mut();
+            let state = &mut *self.jobs.state.borrow_mut();
             if state.closed {
                 return Err(StorageError::Closed);
             }
@@ -217,11 +219,11 @@ impl Background {
                 self.bound_log(state);
             }
         }
-        let _waiting = self.pacing.wait_for_flush();
+        let _waiting = self.jobs.pacing.wait_for_flush();
         self.decide();
-        self.work.wake();
+        self.jobs.work.wake();
         let all = || failed().map(Err).or_else(|| (frozen() == 0).then_some(Ok(())));
-        self.progress.wait(all).await
+        self.jobs.progress.wait(all).await
     }
 
     /// See [`crate::Shard::flush_with`].
@@ -230,8 +232,8 @@ impl Background {
             return Err(StorageError::Cancelled);
         }
         let bytes = {
-            let state = self.state.borrow();
-            state.filled.max(state.bytes as u64) + self.pacing.left_bytes(&state)
+            let state = self.jobs.state.borrow();
+            state.filled.max(state.bytes as u64) + self.jobs.pacing.left_bytes(&state)
         };
         progress.add_total(bytes);
         self.flush_all().await?;
@@ -241,46 +243,46 @@ impl Background {
 
     /// See [`crate::Shard::flush_if_idle`].
     pub(crate) fn flush_if_idle(&self) {
-        let Some(log) = &self.log else { return };
+        let Some(log) = &self.jobs.log else { return };
         let last = log.last_record();
         {
-            let state = &mut *self.state.borrow_mut();
-            let is_idle = self.pacing.is_idle(state, last) && state.frozen.is_empty();
-            if !is_idle || state.closed || self.refuses_writes() {
+            let state = &mut *self.jobs.state.borrow_mut();
+            let is_idle = self.jobs.pacing.is_idle(state, last) && state.frozen.is_empty();
+            if !is_idle || state.closed || self.jobs.refuses_writes() {
                 return;
             }
             state.freeze(last, log.length(), FlushReason::Idle);
             self.bound_log(state);
         }
-        self.work.wake();
+        self.jobs.work.wake();
     }
 
     /// Flushes memtables after the last write, unless the disk fails.
     pub(crate) async fn flush_rest(&self, log: &Log) {
         {
-            let state = &mut *self.state.borrow_mut();
+            let state = &mut *self.jobs.state.borrow_mut();
             if state.tables.values().any(|table| table.active.len() > 0) {
                 state.freeze(log.last_record(), log.length(), FlushReason::Shutdown);
             }
         }
-        let _waiting = self.pacing.wait_for_flush();
+        let _waiting = self.jobs.pacing.wait_for_flush();
         self.decide();
-        self.work.wake();
+        self.jobs.work.wake();
         let ended = || {
-            let is_flushed = self.state.borrow().frozen.is_empty();
-            (is_flushed || self.failed.borrow().is_some() || log.failure().is_some()).then_some(())
+            let is_flushed = self.jobs.state.borrow().frozen.is_empty();
+            (is_flushed || self.jobs.failed.borrow().is_some() || log.failure().is_some()).then_some(())
         };
-        self.progress.wait(ended).await;
+        self.jobs.progress.wait(ended).await;
     }
 
     /// Marks the log as empty, if it is. If that fails, the next start only reads it in vain.
     pub(crate) async fn end_log(&self, log: &Log) {
         let last = log.last_record();
         let is_flushed = || {
-            let state = self.state.borrow();
+            let state = self.jobs.state.borrow();
             let in_memory =
                 state.tables.values().any(|table| table.active.len() > 0 || !table.frozen.is_empty());
-            self.failed.borrow().is_none() && !in_memory && state.applying.is_empty()
+            self.jobs.failed.borrow().is_none() && !in_memory && state.applying.is_empty()
         };
         if !is_flushed() {
             return;
@@ -289,7 +291,7 @@ impl Background {
             edit.flushed(last);
             edit.log(Vec::new(), last);
         };
-        if self.store.edit(name).await.is_ok() {
+        if self.jobs.store.edit(name).await.is_ok() {
             log.release(&[]);
             log.trim(Some(FREE_IDLE)).await;
         }

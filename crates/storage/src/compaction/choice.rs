@@ -3,13 +3,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::compaction::Compactor;
 use crate::compaction::strategy::dead::{self, Dead};
 use crate::compaction::strategy::need::{self, Candidate};
 use crate::compaction::strategy::{self, Run};
-use crate::env::Env;
+use crate::jobs::pacing::CompactionLoad;
 use crate::model::TableId;
 use crate::options::TableOptions;
-use crate::state::needs::{Choice, InFlight};
+use crate::state::needs::Choice;
 use crate::state::{State, Table};
 use crate::table::file::TableFile;
 use crate::table::runs::{self, Files};
@@ -18,24 +19,26 @@ use crate::table::runs::{self, Files};
 /// elsewhere.
 const SAMPLE: usize = 32;
 
-impl State {
+impl Compactor {
     /// Returns the compaction that a table needs.
-    pub(crate) fn choice(&self, id: TableId, table: &Table, env: &dyn Env) -> Choice {
+    pub(crate) fn choice(&self, state: &State, id: TableId, table: &Table) -> Choice {
+        let env = &self.jobs.env;
         let choose = || {
-            let (options, now_s) = (self.table_options(id), env.now_s());
-            choose(&options, self.forget_before_s(&options, now_s), table, now_s)
+            let (options, now_s) = (state.table_options(id), env.now_s());
+            choose(&options, state.forget_before_s(&options, now_s), table, now_s)
         };
         table.needs.choice(table.files.version(), || env.now_ns(), choose)
     }
 
     /// Returns the table whose compaction should start now, and the runs to compact, beside
-    /// compactions `in_flight`.
-    pub(crate) fn most_needed(&self, in_flight: &[InFlight], env: &dyn Env) -> Option<(TableId, Rc<[u64]>)> {
+    /// compactions in flight.
+    pub(super) fn most_needed(&self, state: &State) -> Option<(TableId, Rc<[u64]>)> {
+        let in_flight = self.in_flight.borrow();
         let left = in_flight.iter().filter(|merge| !merge.requested).map(|merge| merge.progress.left());
         let limit = need::size_limit(left)?;
-        let now_ns = env.now_ns();
-        let candidates = self.tables.iter().filter_map(|(id, table)| {
-            let choice = self.choice(*id, table, env);
+        let now_ns = self.jobs.env.now_ns();
+        let candidates = state.tables.iter().filter_map(|(id, table)| {
+            let choice = self.choice(state, *id, table);
             if choice.runs.is_empty() || table.failures.waits || table.needs.reserved.get() > 0 {
                 return None;
             }
@@ -47,20 +50,22 @@ impl State {
         need::most_needed(candidates, limit)
     }
 
-    /// Returns the bytes still to compact, including the rest of compactions `in_flight`.
-    pub(crate) fn backlog_bytes(&self, in_flight: &[InFlight], env: &dyn Env) -> u64 {
-        let waiting = self.tables.iter().map(|(id, table)| self.choice(*id, table, env).backlog);
-        let left = in_flight.iter().map(|merge| merge.progress.left());
-        waiting.chain(left).fold(0, u64::saturating_add)
+    /// Returns the compactions in flight and in need.
+    pub(crate) fn load(&self, state: &State) -> CompactionLoad {
+        let waiting = state.tables.iter().map(|(id, table)| self.choice(state, *id, table).backlog);
+        let in_flight = self.in_flight.borrow();
+        let left = in_flight.iter().map(|compaction| compaction.progress.left());
+        let backlog_bytes = waiting.chain(left).fold(0, u64::saturating_add);
+        CompactionLoad { is_running: !in_flight.is_empty(), backlog_bytes }
     }
 
     /// Returns how much writers must be slowed because runs pile up, in millionths. Tables whose
     /// compactions fail do not count: slowing would not help them.
-    pub(crate) fn runs_pressure_ppm(&self, env: &dyn Env) -> u32 {
-        let tables = self.tables.iter().filter(|(_, table)| !table.failures.waits);
+    pub(super) fn runs_pressure_ppm(&self, state: &State) -> u32 {
+        let tables = state.tables.iter().filter(|(_, table)| !table.failures.waits);
         let pressure = tables.map(|(id, table)| {
-            let threshold = self.table_options(*id).min_threshold;
-            need::pressure_ppm(self.choice(*id, table, env).waiting, threshold)
+            let threshold = state.table_options(*id).min_threshold;
+            need::pressure_ppm(self.choice(state, *id, table).waiting, threshold)
         });
         pressure.max().unwrap_or(0)
     }

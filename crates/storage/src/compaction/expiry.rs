@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::Background;
+use crate::compaction::Compactor;
 use crate::env::{Env, Work, run_heavy};
 use crate::error::StorageError;
 use crate::event::Event;
@@ -35,60 +35,64 @@ const YIELD_EVERY: u32 = 256;
 /// Work units charged for one table.
 const TABLE_UNITS: u32 = 20;
 
-impl Background {
+impl Compactor {
     /// Starts the periodic task.
     pub(crate) fn start_expiry_checks(self: &Rc<Self>) {
-        let (own, env) = (Rc::downgrade(self), self.env.clone());
+        let (own, env) = (Rc::downgrade(self), self.jobs.env.clone());
         let clock = async move {
             loop {
                 env.sleep(EVERY).await;
                 let Some(own) = own.upgrade() else { return };
-                if own.enter().is_err() {
+                if own.jobs.enter().is_err() {
                     return;
                 }
                 own.check_expiry().await;
-                own.leave();
+                own.jobs.leave();
             }
         };
-        self.env.spawn(Work::Compaction, Box::pin(clock));
+        self.jobs.env.spawn(Work::Compaction, Box::pin(clock));
     }
 
     /// Drops dead files of all tables, and reconsiders which compactions tables need.
     pub(crate) async fn check_expiry(self: &Rc<Self>) {
-        let tables: Vec<TableId> = self.state.borrow().tables.keys().copied().collect();
+        let tables: Vec<TableId> = self.jobs.state.borrow().tables.keys().copied().collect();
         for id in tables {
-            if self.state.borrow().closed {
+            if self.jobs.state.borrow().closed {
                 return;
             }
             // Works even if the table cannot be compacted because of a damaged block.
             if let Err(error) = self.drop_dead(id).await {
-                self.state.borrow_mut().counts.compactions_failed += 1;
-                let table = self.state.borrow().named(id);
-                self.options.event_sink.send(&Event::CompactionFailed { table, error, again: Some(EVERY) });
+                self.jobs.state.borrow_mut().counts.compactions_failed += 1;
+                let table = self.jobs.state.borrow().named(id);
+                self.jobs.options.event_sink.send(&Event::CompactionFailed {
+                    table,
+                    error,
+                    again: Some(EVERY),
+                });
             }
             {
-                let state = self.state.borrow();
+                let state = self.jobs.state.borrow();
                 if let Some(table) = state.tables.get(&id) {
                     table.needs.touch();
-                    let _ = state.choice(id, table, &*self.env);
+                    let _ = self.choice(&state, id, table);
                 }
             }
-            if let Some(due) = self.env.spend(TABLE_UNITS) {
+            if let Some(due) = self.jobs.env.spend(TABLE_UNITS) {
                 due.await;
             }
         }
         self.update_run_pressure();
         // Also deletes files dropped earlier whose last reader has ended since.
-        self.store.sweep().await;
-        self.work.wake();
+        self.jobs.store.sweep().await;
+        self.jobs.work.wake();
     }
 
     /// Drops the files of a table that are completely dead.
     async fn drop_dead(self: &Rc<Self>, id: TableId) -> Result<(), StorageError> {
         let (dead, memory) = {
-            let state = self.state.borrow();
+            let state = self.jobs.state.borrow();
             let Some(table) = state.tables.get(&id) else { return Ok(()) };
-            let now_s = self.env.now_s();
+            let now_s = self.jobs.env.now_s();
             let forget_before_s = state.forget_before_s(&state.table_options(id), now_s);
             let dead = dead_files(table, forget_before_s, now_s);
             (dead, table.snapshot())
@@ -96,8 +100,8 @@ impl Background {
         if dead.is_empty() {
             return Ok(());
         }
-        let env = self.env.clone();
-        let oldest = run_heavy(&*self.env, Work::Compaction, oldest_in(memory, env)).await?;
+        let env = self.jobs.env.clone();
+        let oldest = run_heavy(&*self.jobs.env, Work::Compaction, oldest_in(memory, env)).await?;
         let greatest = |file: &TableFile| file.statistics.map_or(i64::MAX, |s| s.timestamps.1);
         let dead = dead.into_iter().filter(|file| greatest(file) < oldest).take(FILES_AN_EDIT);
         let dead: Vec<Arc<TableFile>> = dead.collect();
@@ -106,18 +110,19 @@ impl Background {
         }
         // Skips files that a TRUNCATE or a compaction took meanwhile.
         let stays = |file: &TableFile| {
-            let state = self.state.borrow();
+            let state = self.jobs.state.borrow();
             let table = state.tables.get(&id);
             table.is_some_and(|t| t.files.contains(file) && !t.needs.has(file.entry.run))
         };
         let dropped = std::cell::RefCell::new(Vec::new());
-        self.store
+        self.jobs
+            .store
             .edit(|edit| {
                 for file in dead.iter().filter(|file| stays(file)) {
                     edit.remove(id, file.id);
                     dropped.borrow_mut().push(file.clone());
                 }
-                let state = self.state.borrow();
+                let state = self.jobs.state.borrow();
                 let runs: Vec<u64> = dropped.borrow().iter().map(|file| file.entry.run).collect();
                 state.tables.get(&id).into_iter().for_each(|table| table.needs.take(&runs));
             })
@@ -126,12 +131,12 @@ impl Background {
         let dropped = dropped.into_inner();
         self.give_back(id, &dropped);
         {
-            let state = &mut *self.state.borrow_mut();
+            let state = &mut *self.jobs.state.borrow_mut();
             if let Some(table) = state.tables.get_mut(&id) {
                 let gone: Vec<_> = dropped.iter().filter_map(|file| table.files.remove(file)).collect();
                 state.counts.expired_files += gone.len() as u64;
                 state.counts.expired_bytes += gone.iter().map(|file| file.bytes).sum::<u64>();
-                self.store.retire(gone);
+                self.jobs.store.retire(gone);
             }
         }
         Ok(())
@@ -139,7 +144,7 @@ impl Background {
 
     fn give_back(&self, id: TableId, files: &[Arc<TableFile>]) {
         let runs: Vec<u64> = files.iter().map(|file| file.entry.run).collect();
-        let state = self.state.borrow();
+        let state = self.jobs.state.borrow();
         state.tables.get(&id).into_iter().for_each(|table| table.needs.give_back(&runs));
     }
 }

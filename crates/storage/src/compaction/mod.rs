@@ -6,24 +6,27 @@
 
 pub(crate) mod choice;
 pub(crate) mod expiry;
+mod failed;
 pub(crate) mod requested;
 pub(crate) mod scrub;
 pub(crate) mod strategy;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
-use crate::background::Background;
-use crate::background::job::{Others, Paced};
-use crate::background::tasks::{Compacted, Tally, TaskKind};
 use crate::compaction::choice::runs_of;
 use crate::compaction::strategy::need::COMPACTIONS_MAX;
 use crate::env::Work;
 use crate::error::StorageError;
 use crate::event::Event;
+use crate::jobs::Jobs;
+use crate::jobs::job::{Others, Paced};
+use crate::jobs::lines::Lines;
+use crate::jobs::tasks::{Compacted, Tally, TaskKind};
 use crate::log::RETRY_FULL;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::model::TableId;
@@ -31,7 +34,7 @@ use crate::options::Strategy;
 use crate::read::merge::MergeStream;
 use crate::state::needs::InFlight;
 use crate::state::progress::Progress;
-use crate::state::retry::{Failures, backoff};
+use crate::state::retry::Failures;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 
@@ -44,31 +47,47 @@ pub(crate) struct CompactionTask {
     pub(crate) progress: Progress,
 }
 
-impl Background {
-    /// Starts the tasks that compact. There is one for each compaction that may run at once.
-    pub(crate) fn start_compactions(self: &Rc<Self>) {
+/// Compacts the files of a shard's tables.
+#[derive(Debug)]
+pub(crate) struct Compactor {
+    jobs: Rc<Jobs>,
+    in_flight: RefCell<Vec<InFlight>>,
+    /// The budget of log lines about compactions.
+    lines: Lines,
+}
+
+impl Compactor {
+    pub(crate) fn new(jobs: Rc<Jobs>) -> Compactor {
+        Compactor { jobs, in_flight: RefCell::default(), lines: Lines::default() }
+    }
+
+    /// Starts the tasks that compact, one for each compaction that may run at once, and the expiry
+    /// checks.
+    pub(crate) fn start(self: &Rc<Self>) {
         for _ in 0..COMPACTIONS_MAX {
-            if self.enter().is_ok() {
+            if self.jobs.enter().is_ok() {
                 let own = self.clone();
-                self.env.spawn(Work::Compaction, Box::pin(async move { own.compaction_loop().await }));
+                self.jobs.env.spawn(Work::Compaction, Box::pin(async move { own.compaction_loop().await }));
             }
         }
+        self.start_expiry_checks();
     }
 
     async fn compaction_loop(self: Rc<Self>) {
         loop {
             let next = self
+                .jobs
                 .work
-                .wait(|| match self.state.borrow().closed {
+                .wait(|| match self.jobs.state.borrow().closed {
                     true => Some(None),
                     false => self.choose_compaction().map(Some),
                 })
                 .await;
-            let Some((id, inputs)) = next else { return self.leave() };
+            let Some((id, inputs)) = next else { return self.jobs.leave() };
             let merge =
                 CompactionTask { table: id, inputs, work: Work::Compaction, progress: Progress::default() };
             if self.run_compaction(merge, false).await.is_err_and(|error| error.is_full()) {
-                self.env.sleep(RETRY_FULL).await;
+                self.jobs.env.sleep(RETRY_FULL).await;
             }
         }
     }
@@ -84,18 +103,23 @@ impl Background {
         let runs = runs_of(&merge.inputs);
         let progress = merge.progress.clone();
         progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
-        let (kind, began_ns) = (kind_of(&merge.inputs), self.env.now_ns());
+        let (kind, began_ns) = (kind_of(&merge.inputs), self.jobs.env.now_ns());
         let mut tally = Tally { runs: runs.len() as u64, ..Tally::default() };
-        let task =
-            self.tasks.begin(kind, Some(id), merge.inputs.len() as u64, self.env.now_s(), progress.clone());
-        self.state.borrow_mut().tables.entry(id).or_default().needs.take(&runs);
+        let task = self.jobs.tasks.begin(
+            kind,
+            Some(id),
+            merge.inputs.len() as u64,
+            self.jobs.env.now_s(),
+            progress.clone(),
+        );
+        self.jobs.state.borrow_mut().tables.entry(id).or_default().needs.take(&runs);
         let number = task.number;
-        self.pacing.compactions.borrow_mut().push(InFlight { number, requested, progress });
-        self.work.wake();
+        self.in_flight.borrow_mut().push(InFlight { number, requested, progress });
+        self.jobs.work.wake();
         let (made, result) = self.compact_files(merge, &mut tally).await;
-        self.pacing.compactions.borrow_mut().retain(|merge| merge.number != number);
+        self.in_flight.borrow_mut().retain(|merge| merge.number != number);
         {
-            let state = &mut *self.state.borrow_mut();
+            let state = &mut *self.jobs.state.borrow_mut();
             state.counts.compactions += u64::from(result.is_ok());
             if let Some(table) = state.tables.get_mut(&id) {
                 table.needs.give_back(&runs);
@@ -113,81 +137,50 @@ impl Background {
         }
         match &result {
             Ok(()) => {
-                let duration_ms = self.env.now_ns().saturating_sub(began_ns) / 1_000_000;
-                let ended_s = self.env.now_s();
+                let duration_ms = self.jobs.env.now_ns().saturating_sub(began_ns) / 1_000_000;
+                let ended_s = self.jobs.env.now_s();
                 self.report_compaction(Compacted { number, kind, table: id, ended_s, duration_ms, tally });
             }
-            Err(StorageError::Closed | StorageError::Cancelled) => {}
-            Err(error) => {
-                self.state.borrow_mut().counts.compactions_failed += 1;
-                if let StorageError::RowTooLarge { .. } = error {
-                    let table = self.state.borrow().named(id);
-                    let error = error.clone();
-                    self.options.event_sink.send(&Event::RunsLeftOut { table, error });
-                } else if !error.is_full() && !self.exclude_damaged(id, error) {
-                    self.postpone(id, error);
-                }
-            }
+            Err(error) => self.compaction_failed(id, error),
         }
         drop(task);
         self.update_run_pressure();
-        self.store.sweep().await;
-        self.progress.wake();
-        self.work.wake();
-        self.free(usize::MAX).await;
+        self.jobs.store.sweep().await;
+        self.jobs.progress.wake();
+        self.jobs.work.wake();
+        self.jobs.free(usize::MAX).await;
         result
     }
 
     /// Adds a compaction to the history, and to the log.
     pub(crate) fn report_compaction(&self, compacted: Compacted) {
-        self.tasks.ended(compacted);
-        if let Some(left_out) = self.reports.merges.take(self.env.now_ns()) {
-            let table = self.state.borrow().named(compacted.table);
+        self.jobs.tasks.ended(compacted);
+        if let Some(left_out) = self.lines.take(self.jobs.env.now_ns()) {
+            let table = self.jobs.state.borrow().named(compacted.table);
             let Compacted { kind, tally, duration_ms, .. } = compacted;
             let duration = Duration::from_millis(duration_ms);
-            self.options.event_sink.send(&Event::Compacted { table, kind, tally, duration, left_out });
+            self.jobs.options.event_sink.send(&Event::Compacted { table, kind, tally, duration, left_out });
         }
+    }
+
+    /// Returns the number of compactions in flight.
+    pub(crate) fn running(&self) -> usize {
+        self.in_flight.borrow().len()
     }
 
     /// Updates the pressure of waiting runs, and the memory that open files take from the caches.
     pub(crate) fn update_run_pressure(&self) {
-        let state = self.state.borrow();
-        self.pacing.runs_pressure_ppm.set(state.runs_pressure_ppm(&*self.env));
-        self.store.cache.borrow_mut().reserve(state.index_bytes());
-    }
-
-    /// Excludes a table from compaction for a while after one failed.
-    pub(crate) fn postpone(self: &Rc<Self>, id: TableId, error: &StorageError) {
-        let again = {
-            let state = &mut *self.state.borrow_mut();
-            let failures = &mut state.tables.entry(id).or_default().failures;
-            failures.in_a_row += 1;
-            let again = error.is_retryable().then(|| backoff(failures.in_a_row));
-            failures.waits = true;
-            again
-        };
-        let table = self.state.borrow().named(id);
-        self.options.event_sink.send(&Event::CompactionFailed { table, error: error.clone(), again });
-        if let Some(again) = again {
-            let (own, wait) = (Rc::downgrade(self), self.env.sleep(again));
-            let wake = async move {
-                wait.await;
-                let Some(own) = own.upgrade() else { return };
-                if let Some(table) = own.state.borrow_mut().tables.get_mut(&id) {
-                    table.failures.waits = false;
-                }
-                own.work.wake();
-            };
-            self.env.spawn(Work::Control, Box::pin(wake));
-        }
+        let state = self.jobs.state.borrow();
+        self.jobs.pacing.runs_pressure_ppm.set(self.runs_pressure_ppm(&state));
+        self.jobs.store.cache.borrow_mut().reserve(state.index_bytes());
     }
 
     fn choose_compaction(&self) -> Option<(TableId, Vec<Arc<TableFile>>)> {
-        let state = self.state.borrow();
-        if self.failed.borrow().is_some() || self.pacing.is_paused() {
+        let state = self.jobs.state.borrow();
+        if self.jobs.failed.borrow().is_some() || self.jobs.pacing.is_paused() {
             return None;
         }
-        let (id, runs) = state.most_needed(&self.pacing.compactions.borrow(), &*self.env)?;
+        let (id, runs) = self.most_needed(&state)?;
         let chosen = state.tables[&id].files.runs().iter().filter(|run| runs.contains(&run.number));
         Some((id, chosen.flat_map(|run| run.sound()).cloned().collect()))
     }
@@ -195,7 +188,7 @@ impl Background {
     /// Returns the table's memtables and files outside the compaction, which it must consult before
     /// it forgets a tombstone.
     fn others_of(&self, id: TableId, runs: &[u64], own: &FxHashSet<u64>) -> Option<Others> {
-        let state = self.state.borrow();
+        let state = self.jobs.state.borrow();
         let table = state.tables.get(&id)?;
         Some(Others { memory: table.snapshot(), files: table.files.without(runs, own) })
     }
@@ -216,15 +209,15 @@ impl Background {
         let mut own: FxHashSet<u64> = inputs.iter().map(|input| input.id).collect();
         let files: Files = inputs.iter().cloned().collect();
         let stream = MergeStream::new([], &files, ScanFrom::Token(i64::MIN), i64::MAX)
-            .with_row_max(self.options.compacted_row_bytes_max());
+            .with_row_max(self.jobs.options.compacted_row_bytes_max());
         // Inputs are freed as soon as they are read to their end.
         drop(files);
         let bytes = inputs.iter().map(|input| input.bytes).sum::<u64>();
         let first = inputs.iter().map(|input| input.tokens().0).min().unwrap_or(i64::MIN);
         let last = inputs.iter().map(|input| input.tokens().1).max().unwrap_or(i64::MAX);
-        let paced = Paced::new(self.pacing.compaction.clone(), bytes).of(first, last, progress.clone());
-        let mut job = self.job(id, stream, true, Default::default(), paced);
-        let at_the_end = self.state.borrow().table_options(id).strategy == Strategy::SizeTiered;
+        let paced = Paced::new(self.jobs.pacing.compaction.clone(), bytes).of(first, last, progress.clone());
+        let mut job = self.jobs.job(id, stream, true, Default::default(), paced);
+        let at_the_end = self.jobs.state.borrow().table_options(id).strategy == Strategy::SizeTiered;
         let mut left = inputs;
         let mut outputs = Vec::new();
         let mut made = None;
@@ -236,7 +229,7 @@ impl Background {
                 break Err(StorageError::Cancelled);
             }
             self.release_memtables(job.replace_others(others));
-            let (rest, sealed) = self.next_fragment(work, job).await;
+            let (rest, sealed) = self.jobs.next_fragment(work, job).await;
             job = rest;
             let sealed = match sealed {
                 Ok(sealed) => sealed,
@@ -247,7 +240,7 @@ impl Background {
                 own.insert(file.id);
                 if made.replace(file.entry.run).is_none() {
                     runs.push(file.entry.run);
-                    let state = self.state.borrow();
+                    let state = self.jobs.state.borrow();
                     state.tables.get(&id).into_iter().for_each(|table| table.needs.take(&[file.entry.run]));
                 }
                 outputs.push(Arc::new(file));
@@ -260,10 +253,10 @@ impl Background {
                 Ok(_) => break Ok(()),
                 Err(error) => break Err(error),
             }
-            self.store.sweep().await;
+            self.jobs.store.sweep().await;
         };
         // The manifest does not name them.
-        self.store.retire(outputs);
+        self.jobs.store.retire(outputs);
         tally.partitions = job.partitions();
         self.release_memtables(job.into_memory());
         (made, done)
@@ -271,7 +264,7 @@ impl Background {
 
     /// Queues memtables for freeing to which this compaction had the last reference.
     fn release_memtables(&self, memory: Vec<Memtable>) {
-        self.state.borrow_mut().flushed.extend(memory.into_iter().filter(Memtable::is_unused));
+        self.jobs.state.borrow_mut().flushed.extend(memory.into_iter().filter(Memtable::is_unused));
     }
 
     /// Replaces the data of `inputs` below the token `next`, or all of it, by `outputs`. Returns
@@ -298,12 +291,12 @@ impl Background {
             }
         }
         let alive = || {
-            let state = self.state.borrow();
+            let state = self.jobs.state.borrow();
             let table = state.tables.get(&id);
             let mut changed = gone.iter().chain(cut.iter().map(|(input, _)| input));
             table.is_some_and(|t| changed.all(|input| t.files.contains(input)))
         };
-        let edited = self.store.edit(|edit| {
+        let edited = self.jobs.store.edit(|edit| {
             if alive() {
                 gone.iter().for_each(|file| edit.remove(id, file.id));
                 cut.iter().for_each(|(_, rest)| edit.cut(id, rest.id, rest.entry.from));
@@ -311,15 +304,15 @@ impl Background {
             }
         });
         if let Err(error) = edited.await {
-            self.store.retire_unconfirmed(outputs);
+            self.jobs.store.retire_unconfirmed(outputs);
             return Err(error);
         }
         let alive = alive();
-        let state = &mut *self.state.borrow_mut();
+        let state = &mut *self.jobs.state.borrow_mut();
         state.counts.compacted_bytes += outputs.iter().map(|file| file.bytes).sum::<u64>();
         match state.tables.get_mut(&id) {
             Some(table) if alive => {
-                self.store.retire(gone.iter().filter_map(|file| table.files.remove(file)));
+                self.jobs.store.retire(gone.iter().filter_map(|file| table.files.remove(file)));
                 for (input, rest) in cut {
                     table.files.remove(&input);
                     table.files.push(rest.clone());
@@ -329,7 +322,7 @@ impl Background {
                 Ok(Some(left))
             }
             _ => {
-                self.store.retire(outputs);
+                self.jobs.store.retire(outputs);
                 Ok(None)
             }
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::background::Background;
 use crate::compaction::CompactionTask;
+use crate::compaction::Compactor;
 use crate::env::Work;
 use crate::error::StorageError;
 use crate::model::TableId;
@@ -19,8 +19,8 @@ use crate::table::file::TableFile;
 /// Time between two checks for the end of other compactions.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-impl Background {
-    /// See [`crate::Shard::compact`].
+impl Compactor {
+    /// See [`crate::Shard::compact`]. The caller has flushed.
     pub(crate) async fn compact(
         self: &Rc<Self>,
         table: TableId,
@@ -28,16 +28,12 @@ impl Background {
         group: lanes::Group,
         progress: &Progress,
     ) -> Result<(), StorageError> {
-        if self.log.is_none() {
-            return Ok(());
-        }
-        self.flush_with(progress).await?;
         let answer = Rc::new(RefCell::new(None));
-        self.enter()?;
-        match self.state.borrow().tables.get(&table) {
+        self.jobs.enter()?;
+        match self.jobs.state.borrow().tables.get(&table) {
             Some(table) => table.needs.reserved.set(table.needs.reserved.get() + 1),
             None => {
-                self.leave();
+                self.jobs.leave();
                 return Ok(());
             }
         }
@@ -47,15 +43,15 @@ impl Background {
         let watched = progress.clone();
         let task = async move {
             let result = own.compact_reserved(table, tokens, Work::Requested(group), watched).await;
-            if let Some(table) = own.state.borrow().tables.get(&table) {
+            if let Some(table) = own.jobs.state.borrow().tables.get(&table) {
                 table.needs.reserved.set(table.needs.reserved.get().saturating_sub(1));
             }
             *reply.borrow_mut() = Some(result);
-            own.work.wake();
-            own.leave();
+            own.jobs.work.wake();
+            own.jobs.leave();
         };
-        self.env.spawn(Work::Requested(group), Box::pin(task));
-        let result = self.progress.wait(|| answer.borrow_mut().take()).await;
+        self.jobs.env.spawn(Work::Requested(group), Box::pin(task));
+        let result = self.jobs.progress.wait(|| answer.borrow_mut().take()).await;
         cancel.disarm();
         result
     }
@@ -68,7 +64,7 @@ impl Background {
         progress: Progress,
     ) -> Result<(), StorageError> {
         let ready = || {
-            let state = self.state.borrow();
+            let state = self.jobs.state.borrow();
             let Some(table) = state.tables.get(&id) else { return Some(Ok(Vec::new())) };
             match () {
                 () if state.closed => Some(Err(StorageError::Closed)),
@@ -92,15 +88,15 @@ impl Background {
     /// Waits until `ready` returns a value. Calls it whenever work of the shard ends, and ten times
     /// a second, because a cancel on another core wakes no task here.
     pub(crate) async fn wait_requested<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        let mut again = self.env.sleep(CHECK_EVERY);
+        let mut again = self.jobs.env.sleep(CHECK_EVERY);
         poll_fn(|cx| {
             if let Some(answer) = ready() {
                 return Poll::Ready(answer);
             }
             while again.as_mut().poll(cx).is_ready() {
-                again = self.env.sleep(CHECK_EVERY);
+                again = self.jobs.env.sleep(CHECK_EVERY);
             }
-            self.progress.register(cx);
+            self.jobs.progress.register(cx);
             Poll::Pending
         })
         .await

@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::background::Background;
-use crate::background::tasks::TaskKind;
+use crate::compaction::Compactor;
 use crate::env::{Env, Mode, Work, run_heavy};
 use crate::error::StorageError;
 use crate::event::Event;
+use crate::jobs::tasks::TaskKind;
 use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
 use crate::state::progress::{CancelOnDrop, Progress};
@@ -83,7 +83,7 @@ struct Requested {
     progress: Progress,
 }
 
-impl Background {
+impl Compactor {
     /// See [`crate::Shard::scrub`].
     pub(crate) async fn scrub(
         self: &Rc<Self>,
@@ -91,7 +91,7 @@ impl Background {
         group: lanes::Group,
         progress: &Progress,
     ) -> Result<Scrubbed, StorageError> {
-        self.enter()?;
+        self.jobs.enter()?;
         let cancel = CancelOnDrop::new(progress.clone());
         let answer = Rc::new(RefCell::new(None));
         let (own, reply) = (self.clone(), answer.clone());
@@ -100,10 +100,10 @@ impl Background {
         let task = async move {
             let result = own.scrub_files(table, &requested).await;
             *reply.borrow_mut() = Some(result);
-            own.leave();
+            own.jobs.leave();
         };
-        self.env.spawn(Work::Requested(group), Box::pin(task));
-        let result = self.progress.wait(|| answer.borrow_mut().take()).await;
+        self.jobs.env.spawn(Work::Requested(group), Box::pin(task));
+        let result = self.jobs.progress.wait(|| answer.borrow_mut().take()).await;
         cancel.disarm();
         result
     }
@@ -115,26 +115,32 @@ impl Background {
     ) -> Result<Scrubbed, StorageError> {
         let progress = &requested.progress;
         let all: Vec<Arc<TableFile>> = {
-            let state = self.state.borrow();
+            let state = self.jobs.state.borrow();
             state.tables.get(&table).map(|table| table.files.iter().cloned().collect()).unwrap_or_default()
         };
         progress.add_total(all.iter().map(|file| file.bytes).sum());
         let files = all.len() as u64;
-        let _task = self.tasks.begin(TaskKind::Scrub, Some(table), files, self.env.now_s(), progress.clone());
+        let _task = self.jobs.tasks.begin(
+            TaskKind::Scrub,
+            Some(table),
+            files,
+            self.jobs.env.now_s(),
+            progress.clone(),
+        );
         let mut scrubbed = Scrubbed::default();
         for file in all {
-            self.check_stopped(progress)?;
+            self.jobs.check_stopped(progress)?;
             let first = match file.damage() {
                 Some(error) => Some(error.clone()),
                 None => {
-                    let verified = verify(file.clone(), self.env.clone(), progress.clone());
-                    run_heavy(&*self.env, requested.work, verified).await
+                    let verified = verify(file.clone(), self.jobs.env.clone(), progress.clone());
+                    run_heavy(&*self.jobs.env, requested.work, verified).await
                 }
             };
-            self.check_stopped(progress)?;
+            self.jobs.check_stopped(progress)?;
             scrubbed.files += 1;
             if let Some(error) = first {
-                if let Some(table) = self.state.borrow_mut().tables.get_mut(&table) {
+                if let Some(table) = self.jobs.state.borrow_mut().tables.get_mut(&table) {
                     table.files.exclude(file.id);
                 }
                 self.rewrite(table, file.id, requested, &mut scrubbed).await?;
@@ -142,15 +148,6 @@ impl Background {
             }
         }
         Ok(scrubbed)
-    }
-
-    /// Returns an error if the requested work must stop.
-    pub(crate) fn check_stopped(&self, progress: &Progress) -> Result<(), StorageError> {
-        match () {
-            () if self.state.borrow().closed => Err(StorageError::Closed),
-            () if progress.is_cancelled() => Err(StorageError::Cancelled),
-            () => Ok(()),
-        }
     }
 
     /// Replaces a file by its readable data.
@@ -162,32 +159,32 @@ impl Background {
         scrubbed: &mut Scrubbed,
     ) -> Result<(), StorageError> {
         let find = || {
-            let state = self.state.borrow();
+            let state = self.jobs.state.borrow();
             state.tables.get(&table).and_then(|table| table.files.iter().find(|file| file.id == id).cloned())
         };
         // A compaction that started before the file was marked may still cut or remove it.
         let left = || {
             let Some(file) = find() else { return Some(Ok(())) };
-            if let Err(ended) = self.check_stopped(&requested.progress) {
+            if let Err(ended) = self.jobs.check_stopped(&requested.progress) {
                 return Some(Err(ended));
             }
-            let state = self.state.borrow();
+            let state = self.jobs.state.borrow();
             state.tables.get(&table).is_none_or(|table| !table.needs.has(file.entry.run)).then_some(Ok(()))
         };
         self.wait_requested(left).await?;
         let Some(old) = find() else { return Ok(()) };
-        let new = self.store.next_file();
+        let new = self.jobs.store.next_file();
         let path = new.path.clone();
-        let options = self.state.borrow().table_options(table);
-        let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
+        let options = self.jobs.state.borrow().table_options(table);
+        let layouts = self.jobs.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let writer =
-            TableWriter::new(new.seal, options.block_bytes, WriteTime::new(self.env.now_s(), &options))
+            TableWriter::new(new.seal, options.block_bytes, WriteTime::new(self.jobs.env.now_s(), &options))
                 .with(layouts, options.compression);
-        let job = save(self.env.clone(), old.clone(), new, writer, requested.progress.clone());
-        let saved = match run_heavy(&*self.env, requested.work, job).await {
+        let job = save(self.jobs.env.clone(), old.clone(), new, writer, requested.progress.clone());
+        let saved = match run_heavy(&*self.jobs.env, requested.work, job).await {
             Ok(saved) => saved,
             Err(error) => {
-                let _ = self.env.remove(&path).await;
+                let _ = self.jobs.env.remove(&path).await;
                 return Err(error);
             }
         };
@@ -199,19 +196,19 @@ impl Background {
                 entry.iter().for_each(|entry| edit.add(table, entry.clone()));
             }
         };
-        let replaced = self.store.edit(replace).await;
+        let replaced = self.jobs.store.edit(replace).await;
         let was_same = is_same();
         let file = saved.file.map(Arc::new);
         {
-            let state = &mut *self.state.borrow_mut();
+            let state = &mut *self.jobs.state.borrow_mut();
             match state.tables.get_mut(&table) {
                 Some(table) if was_same && replaced.is_ok() => {
-                    self.store.cache.borrow_mut().forget_rows();
+                    self.jobs.store.cache.borrow_mut().forget_rows();
                     table.files.remove(&old);
                     file.into_iter().for_each(|file| table.files.push(file));
                 }
-                _ if replaced.is_ok() => self.store.retire(file),
-                _ => self.store.retire_unconfirmed(file),
+                _ if replaced.is_ok() => self.jobs.store.retire(file),
+                _ => self.jobs.store.retire_unconfirmed(file),
             }
         }
         replaced?;
@@ -223,13 +220,13 @@ impl Background {
             scrubbed.files_lost += u64::from(old.damage().is_some() && saved.partitions == 0);
             let aside = old.path.with_extension("table.damaged");
             // If the rename fails, the next start removes the file.
-            let _ = self.env.rename(&old.path, &aside).await;
-            let table = self.state.borrow().named(table);
+            let _ = self.jobs.env.rename(&old.path, &aside).await;
+            let table = self.jobs.state.borrow().named(table);
             let (rows_saved, rows_lost) = (saved.rows, saved.rows_lost);
-            self.options.event_sink.send(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
-            self.store.cache.borrow_mut().forget(id, old.index.len());
+            self.jobs.options.event_sink.send(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
+            self.jobs.store.cache.borrow_mut().forget(id, old.index.len());
         }
-        self.work.wake();
+        self.jobs.work.wake();
         Ok(())
     }
 }

@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::background::Background;
-use crate::background::tasks::TaskKind;
 use crate::env::{Env, Mode};
 use crate::error::StorageError;
 use crate::event::EventSink;
+use crate::jobs::Jobs;
+use crate::jobs::tasks::TaskKind;
 use crate::log::replay::{Found, Replay};
 use crate::log::segment::{SegmentHeader, encode_header};
 use crate::manifest::layout::{self, Layout, enter, lock, make_shard};
@@ -46,7 +46,7 @@ pub(crate) type Tail = (PathBuf, SegmentHeader);
 /// removed, and flushes wait.
 #[derive(Debug)]
 pub struct Cut {
-    background: Rc<Background>,
+    jobs: Rc<Jobs>,
     manifest: Manifest,
     /// The files of the manifest. Their references keep them on disk.
     files: Vec<Arc<TableFile>>,
@@ -56,27 +56,27 @@ pub struct Cut {
 
 impl Cut {
     /// See [`crate::Shard::cut`].
-    pub(crate) async fn take(background: &Rc<Background>) -> Result<Cut, StorageError> {
-        let Some(log) = &background.log else { return Err(StorageError::Closed) };
-        let hold = background.store.hold().await;
+    pub(crate) async fn take(jobs: &Rc<Jobs>) -> Result<Cut, StorageError> {
+        let Some(log) = &jobs.log else { return Err(StorageError::Closed) };
+        let hold = jobs.store.hold().await;
         log.sync().await?;
-        let mut manifest = background.store.manifest().clone();
+        let mut manifest = jobs.store.manifest().clone();
         let (mut live, durable) = log.live(manifest.flushed);
         let tail = log.tail(manifest.flushed);
         // A segment that is being named is empty.
         live.truncate(tail.len());
         (manifest.log, manifest.durable) = (live, durable);
-        let state = background.state.borrow();
+        let state = jobs.state.borrow();
         let files = state.tables.values().flat_map(|table| table.files.iter().cloned()).collect();
-        Ok(Cut { background: background.clone(), manifest, files, tail, hold })
+        Ok(Cut { jobs: jobs.clone(), manifest, files, tail, hold })
     }
 
     /// Restricts the snapshot to these tables.
     #[must_use]
     pub fn only(mut self, tables: &[TableId]) -> Cut {
-        let last = self.background.log.as_ref().map_or(0, |log| log.last_record());
+        let last = self.jobs.log.as_ref().map_or(0, |log| log.last_record());
         // The copied log may have records of other tables. Ignore them.
-        let there = self.background.state.borrow().tables.keys().copied().collect::<Vec<_>>();
+        let there = self.jobs.state.borrow().tables.keys().copied().collect::<Vec<_>>();
         for table in there {
             self.manifest.tables.entry(table).or_default();
         }
@@ -94,8 +94,8 @@ impl Cut {
     /// # Errors
     /// A write failed; then the folder is not valid.
     pub async fn write(self, to: &Path) -> Result<(), StorageError> {
-        let Cut { background, manifest, files, tail, hold } = self;
-        let (env, dir) = (&*background.env, &background.store.dir);
+        let Cut { jobs, manifest, files, tail, hold } = self;
+        let (env, dir) = (&*jobs.env, &jobs.store.dir);
         let own = to.join(dir.file_name().expect("a shard's folder has a name"));
         make_shard(env, &own).await?;
         copy_tail(env, &own, tail).await?;
@@ -103,11 +103,11 @@ impl Cut {
         let progress = Progress::default();
         let count = manifest.files().count() as u64;
         progress.add_total(count);
-        let _task = background.tasks.begin(TaskKind::Snapshot, None, count, env.now_s(), progress.clone());
+        let _task = jobs.tasks.begin(TaskKind::Snapshot, None, count, env.now_s(), progress.clone());
         link_files(env, dir, &own, &manifest, &progress).await?;
         drop(files);
         finish_shard(env, &own, &manifest).await?;
-        let root = background.options.dir.as_ref().filter(|_| background.options.shard == 0);
+        let root = jobs.options.dir.as_ref().filter(|_| jobs.options.shard == 0);
         let Some(root) = root else { return Ok(()) };
         let gone = || StorageError::corrupt(root.join("shards"), "it is missing");
         Layout::read(env, root).await?.ok_or_else(gone)?.write(env, to, 0).await

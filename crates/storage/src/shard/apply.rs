@@ -84,7 +84,7 @@ impl Drop for Applying {
         if self.left.is_empty() {
             if self.record > 0 {
                 self.shard.state.borrow_mut().applying.retain(|record| *record != self.record);
-                self.shard.background.progress.wake();
+                self.shard.jobs.progress.wake();
             }
             return;
         }
@@ -229,7 +229,7 @@ impl Shard {
         let Mutation { table, token, key, changes } = mutation;
         // One copy of a partition at a time: of two, the second would replace the first.
         let is_free = || (!self.state.borrow().is_recorded(mutation)).then_some(());
-        self.background.progress.wait(is_free).await;
+        self.jobs.progress.wait(is_free).await;
         let recording = Recording::begin(self, mutation);
         let mut copy = Copy::of(self, mutation);
         self.change_copy(&mut copy, changes).await;
@@ -312,7 +312,7 @@ impl Recording {
         let Mutation { table, token, ref key, .. } = *mutation;
         state.recorded.push(Recorded { number, table, token, key: key.clone(), changes: Vec::new() });
         drop(state);
-        Recording { state: shard.state.clone(), ended: shard.background.progress.clone(), number }
+        Recording { state: shard.state.clone(), ended: shard.jobs.progress.clone(), number }
     }
 
     /// Takes the changes recorded so far.

@@ -42,7 +42,7 @@ impl Acks {
     pub fn poll_acked(&mut self, write: u64, cx: &Context<'_>) -> Poll<Result<(), StorageError>> {
         ready!(self.background.acks.poll_open(cx));
         if self.upto < write {
-            self.upto = match &self.background.log {
+            self.upto = match &self.background.jobs.log {
                 Some(log) => ready!(log.poll_durable(write, self.waits_while_full, cx))?,
                 None => u64::MAX,
             };

@@ -66,18 +66,18 @@ impl Shard {
             }
             // Another truncation may have emptied the table without being durable yet.
             let settled = || {
-                let failed = self.background.failed.borrow().clone();
+                let failed = self.jobs.failed.borrow().clone();
                 let failed = failed.map(|error| Err(StorageError::clone(&error)));
                 failed.or_else(|| (!self.store.is_truncating()).then_some(Ok(())))
             };
-            self.background.progress.wait(settled).await
+            self.jobs.progress.wait(settled).await
         })
     }
 
     /// Waits for records in progress. They are older than a truncation. What they wrote after it
     /// would be lost by a restart, which does not replay them.
     async fn applied_all(&self) {
-        self.background.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
+        self.jobs.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
     }
 
     /// Makes the removal of tables durable, which are removed from memory just before.
@@ -89,11 +89,11 @@ impl Shard {
             // The edit covers records up to `last`, so they must be in the log first. Otherwise a
             // restart would assign their numbers again.
             log.sync().await?;
-            self.background.retry_while_full(async || self.store.edit(name).await).await
+            self.jobs.retry_while_full(async || self.store.edit(name).await).await
         };
         if let Err(error) = named.await {
             // Memory and disk disagree now: a restart would restore the tables.
-            self.background.fail(error.clone());
+            self.jobs.fail(error.clone());
             return Err(error);
         }
         {
@@ -104,8 +104,8 @@ impl Shard {
                 flushed.extend(table.frozen.into_iter().map(|(_, memtable)| memtable).chain([table.active]));
             }
         }
-        self.background.progress.wake();
-        self.background.work.wake();
+        self.jobs.progress.wake();
+        self.jobs.work.wake();
         self.store.sweep().await;
         Ok(())
     }

@@ -43,15 +43,15 @@ impl Shard {
         whole: bool,
     ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move {
-            let Some(root) = self.background.options.dir.clone().filter(|_| self.log.is_some()) else {
+            let Some(root) = self.jobs.options.dir.clone().filter(|_| self.log.is_some()) else {
                 return Err(StorageError::Closed);
             };
             let env = self.env.clone();
             let none = || StorageError::corrupt(from, "it is no snapshot: it has no file `shards`");
             let layout = Layout::read(&*env, from).await?.ok_or_else(none)?;
             let own = (!whole).then(|| Owner {
-                sharding: Sharding { shards: self.background.options.shards, ignore_msb: IGNORE_MSB },
-                shard: self.background.options.shard,
+                sharding: Sharding { shards: self.jobs.options.shards, ignore_msb: IGNORE_MSB },
+                shard: self.jobs.options.shard,
             });
             let mut files = Vec::new();
             let result = async {
@@ -88,8 +88,8 @@ impl Shard {
                     drop(env.remove(&self.store.path_of(entry.id)).await);
                 }
             }
-            self.background.update_run_pressure();
-            self.background.work.wake();
+            self.background.compactor.update_run_pressure();
+            self.jobs.work.wake();
             result
         })
     }

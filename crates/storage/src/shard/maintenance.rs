@@ -46,7 +46,7 @@ impl Shard {
     /// The flush or the compaction failed; [`StorageError::Closed`].
     pub fn compact_all(&self, table: TableId) -> lanes::LocalBoxFuture<'_, Result<(), StorageError>> {
         Box::pin(async move {
-            let group = self.background.options.groups.compaction;
+            let group = self.jobs.options.groups.compaction;
             self.compact(table, i64::MIN..=i64::MAX, group, &Progress::default()).await
         })
     }
@@ -66,7 +66,13 @@ impl Shard {
         group: lanes::Group,
         progress: &'a Progress,
     ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move { self.background.compact(table, tokens, group, progress).await })
+        Box::pin(async move {
+            if self.log.is_none() {
+                return Ok(());
+            }
+            self.background.flush_with(progress).await?;
+            self.background.compactor.compact(table, tokens, group, progress).await
+        })
     }
 
     /// Reads all files of a table, and rewrites damaged ones without the damage. Reads of the table
@@ -82,7 +88,7 @@ impl Shard {
         group: lanes::Group,
         progress: &'a Progress,
     ) -> lanes::LocalBoxFuture<'a, Result<Scrubbed, StorageError>> {
-        Box::pin(async move { self.background.scrub(table, group, progress).await })
+        Box::pin(async move { self.background.compactor.scrub(table, group, progress).await })
     }
 
     /// Writes this shard's part of a snapshot to the folder `to`. Use the same file system, so that
@@ -100,7 +106,7 @@ impl Shard {
     /// # Errors
     /// The shard is closed or in memory, or its log has failed.
     pub async fn cut(&self) -> Result<Cut, StorageError> {
-        Cut::take(&self.background).await
+        Cut::take(&self.jobs).await
     }
 
     /// Delays acknowledgements of writes, or ends the delay. Writes meanwhile are visible, and may

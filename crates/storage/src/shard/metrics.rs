@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::background::tasks::{Compacted, Task};
 use crate::event::Recovery;
+use crate::jobs::tasks::{Compacted, Task};
 use crate::log::Log;
 use crate::model::TableId;
 use crate::shard::Shard;
@@ -14,7 +14,7 @@ use crate::table::stats::{self, LargePartition, TableStats};
 impl Shard {
     /// Returns the metrics of the shard.
     pub fn stats(&self) -> Stats {
-        let (state, background) = (self.state.borrow(), &self.background);
+        let state = self.state.borrow();
         let cache = self.store.cache.borrow();
         let files = || state.tables.values().flat_map(|table| table.files.iter());
         let known = || files().filter_map(|file| file.statistics.as_ref());
@@ -48,13 +48,13 @@ impl Shard {
             writes_refused: log.is_some_and(|log| log.failure().is_some()),
             runs: state.tables.values().map(|table| table.files.runs().len() as u64).sum(),
             runs_max: state.tables.values().map(|table| table.files.runs().len() as u64).max().unwrap_or(0),
-            compactions_running: background.pacing.compactions.borrow().len() as u64,
+            compactions_running: self.background.compactor.running() as u64,
             index_bytes: state.index_bytes() as u64,
-            runs_pressure_ppm: u64::from(background.pacing.runs_pressure_ppm.get()),
+            runs_pressure_ppm: u64::from(self.jobs.pacing.runs_pressure_ppm.get()),
             obsolete_bytes: self.store.obsolete_bytes(),
             ..state.counts
         };
-        background.pacing.add_stats(&state, &*self.env, &mut stats);
+        self.jobs.pacing.add_stats(&state, self.background.compactor.load(&state), &mut stats);
         stats
     }
 
@@ -63,7 +63,7 @@ impl Shard {
         let state = self.state.borrow();
         let Some(table) = state.tables.get(&id) else { return TableStats::default() };
         let memory = TableSize::of_memtables(table.memtables());
-        let choice = state.choice(id, table, &*self.env);
+        let choice = self.background.compactor.choice(&state, id, table);
         TableStats {
             backlog_runs: choice.waiting as u64,
             backlog_bytes: choice.backlog,
@@ -94,16 +94,16 @@ impl Shard {
 
     /// Returns the work of this shard's start.
     pub fn recovery(&self) -> Recovery {
-        self.background.reports.recovery.get()
+        self.background.recovery.get()
     }
 
     /// Returns the background work in flight.
     pub fn running_tasks(&self) -> Vec<Task> {
-        self.background.tasks.running()
+        self.jobs.tasks.running()
     }
 
     /// Returns the last compactions, oldest first: at most [`crate::HISTORY_MAX`] over all shards.
     pub fn compaction_history(&self) -> Vec<Compacted> {
-        self.background.tasks.history()
+        self.jobs.tasks.history()
     }
 }

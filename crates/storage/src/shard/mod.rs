@@ -19,6 +19,7 @@ use bytes::Bytes;
 use crate::background::Background;
 use crate::env::Env;
 use crate::error::StorageError;
+use crate::jobs::Jobs;
 use crate::log::Log;
 use crate::log::turns::Turn;
 use crate::model::encoded::{put_mutations, put_one_row, put_row_of};
@@ -38,6 +39,7 @@ pub struct Shard {
     pub(crate) store: Rc<FileStore>,
     /// `None`: the shard is in memory, and nothing is durable.
     pub(crate) log: Option<Rc<Log>>,
+    pub(crate) jobs: Rc<Jobs>,
     pub(crate) background: Rc<Background>,
 }
 
@@ -181,7 +183,7 @@ impl Shard {
             state.dropped.check(std::iter::once(table))?;
             if let Some(table) = state.tables.get(&table) {
                 table.active.prefetch_row(token);
-                let limit = self.background.options.row_bytes_max;
+                let limit = self.jobs.options.row_bytes_max;
                 if table.has_large_rows(limit)
                     && table.exceeds_limit(token, key, &Change::Row(row.row()), limit)
                 {
@@ -217,7 +219,7 @@ impl Shard {
         kind: WriteKind,
     ) -> Result<(), StorageError> {
         let state = self.state.borrow();
-        let limit = self.background.options.row_bytes_max;
+        let limit = self.jobs.options.row_bytes_max;
         let Mutation { table, token, key, .. } = mutation;
         let Some(table) = state.tables.get(table).filter(|table| table.has_large_rows(limit)) else {
             return Ok(());
@@ -270,7 +272,7 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         state.configured.insert(table, options);
         state.tables.get(&table).into_iter().for_each(|table| table.needs.touch());
-        self.background.work.wake();
+        self.jobs.work.wake();
     }
 
     /// Sets the layouts of columns for future files. Other columns contain bytes. Layouts are not
@@ -294,6 +296,6 @@ impl Shard {
 
     /// Returns true if writes are refused, because one failed or the disk is full.
     pub fn refuses_writes(&self) -> bool {
-        self.background.refuses_writes()
+        self.jobs.refuses_writes()
     }
 }

@@ -11,6 +11,8 @@ use crate::background::Background;
 use crate::env::BLOCK;
 use crate::env::Env;
 use crate::error::StorageError;
+use crate::event::Event;
+use crate::jobs::Jobs;
 use crate::log::bound::FREE_IDLE;
 use crate::log::reserve::Reserve;
 use crate::log::{Log, Recovered, Register};
@@ -63,10 +65,12 @@ impl Shard {
         log.trim(Some(FREE_IDLE)).await;
         background.reserve.make().await;
         background.report_damaged();
-        background.update_run_pressure();
+        background.compactor.update_run_pressure();
         background.start();
         recovery.duration = Duration::from_nanos(shard.env.now_ns().saturating_sub(began_ns));
-        background.reports.recovered(&background.options, recovery);
+        background.recovery.set(recovery);
+        let options = &shard.jobs.options;
+        options.event_sink.send(&Event::Recovered { shard: options.shard, recovery });
         Ok(shard)
     }
 
@@ -98,9 +102,10 @@ impl Shard {
             let register = register(store.clone());
             Log::start(env.clone(), log_dir, &options, recovered, register, reserve.clone(), mark)
         });
-        let parts = (state.clone(), store.clone(), log.clone());
-        let background = Background::new((env.clone(), options), parts, (reserve, progress), lock);
-        Rc::new(Shard { env, state, store, log, background: Rc::new(background) })
+        let jobs = Jobs::new(env.clone(), options, state.clone(), store.clone(), log.clone(), progress);
+        let jobs = Rc::new(jobs);
+        let background = Rc::new(Background::new(jobs.clone(), reserve, lock));
+        Rc::new(Shard { env, state, store, log, jobs, background })
     }
 }
 

@@ -177,7 +177,7 @@ impl Shard {
         target: &Target,
         request: PartRequest,
     ) -> Result<(Gather, Option<usize>), StorageError> {
-        let row_bytes_max = self.background.options.read_row_bytes_max();
+        let row_bytes_max = self.jobs.options.read_row_bytes_max();
         let state = self.state.borrow();
         let Some(table) = state.tables.get(&target.table) else { return Ok((Gather::default(), None)) };
         let (mut gather, missing) = Gather::start(table, &self.store.cache, target, request, row_bytes_max)?;
@@ -300,7 +300,7 @@ impl Shard {
             Some(table) => MergeStream::new(table.snapshot(), &table.files, from, *tokens.end()),
             None => MergeStream::new([], &Files::default(), from, *tokens.end()),
         };
-        Scan::new(stream.with_row_max(self.background.options.read_row_bytes_max()), now_s)
+        Scan::new(stream.with_row_max(self.jobs.options.read_row_bytes_max()), now_s)
     }
 
     /// Returns the contents of the table now. `now_s` is the current time.

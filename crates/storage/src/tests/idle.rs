@@ -61,7 +61,7 @@ fn idle_memtables_are_flushed() {
     };
     let flushes = || {
         shard.flush_if_idle();
-        block_on(shard.background.progress.wait(|| (shard.stats().memtables_frozen == 0).then_some(())));
+        block_on(shard.jobs.progress.wait(|| (shard.stats().memtables_frozen == 0).then_some(())));
         shard.stats().flushes
     };
     put(0);

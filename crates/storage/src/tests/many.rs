@@ -137,7 +137,7 @@ fn writers_are_slowed_while_runs_pile_up() {
     let much = delay_of(lanes::Group::DEFAULT);
     assert!(little < much / 10, "{little} and {much} ns");
     shard.state.borrow().tables[&SMALL].needs.reserved.set(0);
-    shard.background.work.wake();
+    shard.jobs.work.wake();
     (0..20_000).for_each(|_| step());
     let stats = shard.stats();
     assert_eq!(stats.runs_pressure_ppm, 0, "{stats:?}");
@@ -159,7 +159,9 @@ fn long_compaction_releases_flushed_memtables() {
     let merge = crate::compaction::CompactionTask { table: LARGE, inputs, work, progress: progress.clone() };
     sim.spawn(
         Work::Control,
-        Box::pin(async move { own.background.run_compaction(merge, true).await.expect("compacted") }),
+        Box::pin(
+            async move { own.background.compactor.run_compaction(merge, true).await.expect("compacted") },
+        ),
     );
     (0..5).for_each(|_| step());
     assert!(progress.bytes_done() < progress.bytes_total());

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sched::control::Pacer;
 
-use crate::background::Background;
-use crate::background::pacing::Pace;
-use crate::background::purge::Purge;
 use crate::env::{Env, Mode, Work, run_heavy};
 use crate::error::StorageError;
+use crate::jobs::Jobs;
+use crate::jobs::pacing::Pace;
+use crate::jobs::purge::Purge;
 use crate::manifest::FileEntry;
 use crate::memtable::Memtable;
-use crate::model::SOURCES_MAX;
-use crate::model::TableId;
+use crate::model::{SOURCES_MAX, TableId};
 use crate::options::Compression;
 use crate::read::merge::{MergeStream, Piece};
 use crate::state::progress::Progress;
@@ -238,7 +237,7 @@ impl Job {
     }
 }
 
-impl Background {
+impl Jobs {
     /// Runs a job up to the end of its next fragment.
     pub(crate) async fn next_fragment(&self, work: Work, job: Job) -> (Job, Result<Sealed, StorageError>) {
         run_heavy(&*self.env, work, job.fragment(self.store.next_file(), self.env.clone())).await

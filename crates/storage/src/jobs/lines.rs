@@ -1,13 +1,10 @@
-//! Log lines about flushes, compactions and recovery, within a budget.
+//! Log lines about flushes and compactions, within a budget.
 //!
 //! A storm of small flushes would flood the log and displace more important lines. Flushes and
 //! compactions each have a budget of lines. Events beyond it are counted, and the next line has
 //! their number.
 
 use std::cell::Cell;
-
-use crate::event::{Event, Recovery};
-use crate::options::Options;
 
 /// Lines of one kind that a shard may write in a burst.
 const BURST: u32 = 20;
@@ -49,22 +46,6 @@ impl Lines {
                 Some(self.left_out.take())
             }
         }
-    }
-}
-
-/// The budgets of a shard, and the work of its start.
-#[derive(Debug, Default)]
-pub(crate) struct Reports {
-    pub(crate) flushes: Lines,
-    pub(crate) merges: Lines,
-    pub(crate) recovery: Cell<Recovery>,
-}
-
-impl Reports {
-    /// Reports the start of a shard.
-    pub(crate) fn recovered(&self, options: &Options, recovery: Recovery) {
-        self.recovery.set(recovery);
-        options.event_sink.send(&Event::Recovered { shard: options.shard, recovery });
     }
 }
 

@@ -21,7 +21,6 @@ use crate::env::{Env, LocalBoxFuture, UsedTime, Work};
 use crate::log::bound::LogBound;
 use crate::options::{Options, PaceOptions};
 use crate::state::State;
-use crate::state::needs::InFlight;
 use crate::state::stats::Stats;
 
 /// The initial estimate of the cost of flushing or compacting 1 MiB, ns of CPU: 250 MiB/s.
@@ -82,6 +81,14 @@ impl Pace {
     }
 }
 
+/// Compactions in flight and in need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompactionLoad {
+    pub(crate) is_running: bool,
+    /// Bytes still to compact, including the rest of compactions in flight.
+    pub(crate) backlog_bytes: u64,
+}
+
 /// The fast lane's state of pacing.
 #[derive(Debug)]
 pub(crate) struct Pacing {
@@ -96,8 +103,6 @@ pub(crate) struct Pacing {
     /// Flushes and compactions stand still, for tests of data that is not flushed or compacted yet.
     #[cfg(test)]
     pub(crate) paused: Cell<bool>,
-    /// Compactions in flight.
-    pub(crate) compactions: RefCell<Vec<InFlight>>,
     /// The slow-down of writers because runs pile up, millionths.
     pub(crate) runs_pressure_ppm: Cell<u32>,
     throttle: RefCell<Throttle<Group>>,
@@ -130,7 +135,6 @@ impl Pacing {
             waiting: Cell::new(0),
             #[cfg(test)]
             paused: Cell::new(false),
-            compactions: RefCell::default(),
             runs_pressure_ppm: Cell::new(0),
             throttle: RefCell::default(),
             delayed_ns: Cell::new(0),
@@ -207,11 +211,6 @@ struct Controls {
 }
 
 impl Pacing {
-    /// Returns true if a compaction is in flight.
-    pub(crate) fn is_compacting(&self) -> bool {
-        !self.compactions.borrow().is_empty()
-    }
-
     /// Returns the bytes of frozen memtables that are not flushed yet.
     pub(crate) fn left_bytes(&self, state: &State) -> u64 {
         let all: u64 = state.frozen.iter().map(|frozen| frozen.bytes).sum();
@@ -268,7 +267,7 @@ impl Pacing {
 
     /// Measures, asks the controllers, and applies their decisions.
     /// `log_length` is the length of the log.
-    pub(crate) fn decide(&self, state: &State, log_length: u64, env: &dyn Env) {
+    pub(crate) fn decide(&self, state: &State, log_length: u64, load: CompactionLoad, env: &dyn Env) {
         let options = &self.options;
         let controls = &mut *self.controls.borrow_mut();
         let now_ns = env.now_ns();
@@ -306,7 +305,7 @@ impl Pacing {
         });
         self.compaction.set(if self.is_paused() && !hurried { 0 } else { UNLIMITED });
         self.compaction.stop.store(state.closed, Relaxed);
-        let compaction = self.compaction_weight(state, controls, interval_ns, env);
+        let compaction = self.compaction_weight(load, controls, interval_ns, env);
         if !options.controllers {
             return;
         }
@@ -321,7 +320,7 @@ impl Pacing {
 
     fn compaction_weight(
         &self,
-        state: &State,
+        load: CompactionLoad,
         controls: &mut Controls,
         interval_ns: u64,
         env: &dyn Env,
@@ -333,24 +332,24 @@ impl Pacing {
         let options = &self.options;
         let weight = controls.compaction.decide(CompactionInput {
             interval_ns,
-            backlog_bytes: state.backlog_bytes(&self.compactions.borrow(), env),
+            backlog_bytes: load.backlog_bytes,
             cost_ns_per_mib: controls.compaction_cost.measure(done, env.used_time(Work::Compaction)),
         });
-        match self.is_compacting() {
+        match load.is_running {
             true => options.compaction_shares.map_or(weight, u64::from),
             false => 0,
         }
     }
 
     /// Adds the metrics of pacing.
-    pub(crate) fn add_stats(&self, state: &State, env: &dyn Env, stats: &mut Stats) {
+    pub(crate) fn add_stats(&self, state: &State, load: CompactionLoad, stats: &mut Stats) {
         let controls = self.controls.borrow();
         let flushing = !state.frozen.is_empty();
         stats.flush_rate = if flushing { controls.flush_rate } else { 0 };
-        stats.compaction_rate = if self.is_compacting() { controls.compaction_rate } else { 0 };
+        stats.compaction_rate = if load.is_running { controls.compaction_rate } else { 0 };
         (stats.flush_weight, stats.compaction_weight) = controls.weights;
         stats.flush_backlog_bytes = self.left_bytes(state);
-        stats.compaction_backlog_bytes = state.backlog_bytes(&self.compactions.borrow(), env);
+        stats.compaction_backlog_bytes = load.backlog_bytes;
         stats.memory_pressure_ppm = u64::from(self.pressure_ppm(state));
         stats.throttle_delay_ns = self.delayed_ns.get();
     }
