@@ -6,7 +6,8 @@ use std::rc::Rc;
 use crate::background::Background;
 use crate::env::LocalBoxFuture;
 use crate::event::FlushReason;
-use crate::state::{FROZEN_MAX, State};
+use crate::state::State;
+use crate::state::memory::FROZEN_MAX;
 
 impl Background {
     /// Accounts for a write to a memtable, and freezes full memtables. `record` is the last log
@@ -14,13 +15,13 @@ impl Background {
     pub(crate) fn applied(&self, state: &mut State, record: u64) {
         let Some(log) = &self.jobs.log else { return };
         let length = log.length();
-        let filled = (state.bytes as u64).max(self.log_bound.fill(length - state.log_from));
-        let more = filled.saturating_sub(std::mem::replace(&mut state.filled, filled));
-        if !state.frozen.is_empty() || self.jobs.pacing.runs_pressure_ppm.get() > 0 {
+        let filled = (state.memory.bytes as u64).max(self.log_bound.fill(length - state.memory.log_from));
+        let more = filled.saturating_sub(std::mem::replace(&mut state.memory.filled, filled));
+        if !state.memory.frozen.is_empty() || self.jobs.pacing.runs_pressure_ppm.get() > 0 {
             self.jobs.pacing.charge_write(state, more, &*self.jobs.env);
         }
-        if filled >= self.jobs.options.memtable_bytes_max as u64 && state.frozen.len() < FROZEN_MAX {
-            let is_large = state.bytes >= self.jobs.options.memtable_bytes_max;
+        if filled >= self.jobs.options.memtable_bytes_max as u64 && state.memory.frozen.len() < FROZEN_MAX {
+            let is_large = state.memory.bytes >= self.jobs.options.memtable_bytes_max;
             let reason = if is_large { FlushReason::MemtableFull } else { FlushReason::LogLong };
             state.freeze(record, length, reason);
             self.bound_log(state);
@@ -32,7 +33,7 @@ impl Background {
     pub(crate) fn bound_log(&self, state: &State) {
         if let Some(log) = &self.jobs.log {
             let length = log.length();
-            log.set_limit(length - state.live_log(length) + self.log_bound.refuse_at());
+            log.set_limit(length - state.memory.live_log(length) + self.log_bound.refuse_at());
         }
     }
 
@@ -41,14 +42,14 @@ impl Background {
         let log = self.jobs.log.as_ref()?;
         {
             let state = self.jobs.state.borrow();
-            if state.frozen.is_empty() && self.jobs.pacing.runs_pressure_ppm.get() == 0 {
+            if state.memory.frozen.is_empty() && self.jobs.pacing.runs_pressure_ppm.get() == 0 {
                 return None;
             }
             // Only a flush in flight can end the wait.
-            let full = state.frozen.len() >= FROZEN_MAX
-                && state.filled >= self.jobs.options.memtable_bytes_max as u64;
-            let is_long = || state.live_log(log.length()) >= self.log_bound.wait_at();
-            if full || (!state.frozen.is_empty() && is_long()) {
+            let full = state.memory.frozen.len() >= FROZEN_MAX
+                && state.memory.filled >= self.jobs.options.memtable_bytes_max as u64;
+            let is_long = || state.memory.live_log(log.length()) >= self.log_bound.wait_at();
+            if full || (!state.memory.frozen.is_empty() && is_long()) {
                 let (own, flushes) = (self.clone(), state.counts.flushes);
                 return Some(Box::pin(async move {
                     let flushed = || {

@@ -17,8 +17,8 @@ use crate::manifest::Edit;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::model::TableId;
 use crate::read::merge::MergeStream;
+use crate::state::memory::{FROZEN_MAX, Frozen};
 use crate::state::progress::Progress;
-use crate::state::{FROZEN_MAX, Frozen};
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 
@@ -30,7 +30,7 @@ impl Background {
                 .work
                 .wait(|| {
                     let state = self.jobs.state.borrow();
-                    match state.frozen.front() {
+                    match state.memory.frozen.front() {
                         _ if state.closed => Some(None),
                         Some(frozen) => Some(Some(frozen.clone())),
                         None => None,
@@ -109,7 +109,7 @@ impl Background {
                 let flushed = table.frozen.extract_if(.., |(own, _)| *own == generation);
                 state.flushed.extend(flushed.map(|(_, memtable)| memtable));
             }
-            state.frozen.pop_front();
+            state.memory.frozen.pop_front();
             // The next flush starts at zero.
             self.jobs.pacing.begin_flush();
             state.counts.flushes += 1;
@@ -127,7 +127,7 @@ impl Background {
         let largest = written.iter().max_by_key(|(_, file)| file.bytes);
         let event = Event::Flushed {
             tables: frozen.tables.len(),
-            largest: largest.map(|(id, _)| self.jobs.state.borrow().named(*id)),
+            largest: largest.map(|(id, _)| self.jobs.state.borrow().settings.named(*id)),
             memory_bytes: frozen.bytes,
             file_bytes: written.iter().map(|(_, file)| file.bytes).sum(),
             duration: Duration::from_nanos(now_ns.saturating_sub(began_ns)),
@@ -206,7 +206,7 @@ impl Background {
     pub(crate) async fn flush_all(&self) -> Result<(), StorageError> {
         let Some(log) = &self.jobs.log else { return Ok(()) };
         let failed = || log.failure().map(|error| StorageError::clone(&error));
-        let frozen = || self.jobs.state.borrow().frozen.len();
+        let frozen = || self.jobs.state.borrow().memory.frozen.len();
         let room = || failed().map(Err).or_else(|| (frozen() < FROZEN_MAX).then_some(Ok(())));
         self.jobs.progress.wait(room).await?;
         {
@@ -233,7 +233,7 @@ impl Background {
         }
         let bytes = {
             let state = self.jobs.state.borrow();
-            state.filled.max(state.bytes as u64) + self.jobs.pacing.left_bytes(&state)
+            state.memory.filled.max(state.memory.bytes as u64) + self.jobs.pacing.left_bytes(&state)
         };
         progress.add_total(bytes);
         self.flush_all().await?;
@@ -247,7 +247,7 @@ impl Background {
         let last = log.last_record();
         {
             let state = &mut *self.jobs.state.borrow_mut();
-            let is_idle = self.jobs.pacing.is_idle(state, last) && state.frozen.is_empty();
+            let is_idle = self.jobs.pacing.is_idle(state, last) && state.memory.frozen.is_empty();
             if !is_idle || state.closed || self.jobs.refuses_writes() {
                 return;
             }
@@ -269,7 +269,7 @@ impl Background {
         self.decide();
         self.jobs.work.wake();
         let ended = || {
-            let is_flushed = self.jobs.state.borrow().frozen.is_empty();
+            let is_flushed = self.jobs.state.borrow().memory.frozen.is_empty();
             (is_flushed || self.jobs.failed.borrow().is_some() || log.failure().is_some()).then_some(())
         };
         self.jobs.progress.wait(ended).await;
@@ -282,7 +282,7 @@ impl Background {
             let state = self.jobs.state.borrow();
             let in_memory =
                 state.tables.values().any(|table| table.active.len() > 0 || !table.frozen.is_empty());
-            self.jobs.failed.borrow().is_none() && !in_memory && state.applying.is_empty()
+            self.jobs.failed.borrow().is_none() && !in_memory && state.memory.applying.is_empty()
         };
         if !is_flushed() {
             return;

@@ -82,7 +82,7 @@ impl Background {
                 match state.closed {
                     true => Some(true),
                     false => {
-                        let memory = !state.frozen.is_empty() || !state.flushed.is_empty();
+                        let memory = !state.memory.frozen.is_empty() || !state.flushed.is_empty();
                         (memory || self.compactor.running() > 0).then_some(false)
                     }
                 }

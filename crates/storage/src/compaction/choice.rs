@@ -24,8 +24,8 @@ impl Compactor {
     pub(crate) fn choice(&self, state: &State, id: TableId, table: &Table) -> Choice {
         let env = &self.jobs.env;
         let choose = || {
-            let (options, now_s) = (state.table_options(id), env.now_s());
-            choose(&options, state.forget_before_s(&options, now_s), table, now_s)
+            let (options, now_s) = (state.settings.options(id), env.now_s());
+            choose(&options, state.settings.forget_before_s(&options, now_s), table, now_s)
         };
         table.needs.choice(table.files.version(), || env.now_ns(), choose)
     }
@@ -64,7 +64,7 @@ impl Compactor {
     pub(super) fn runs_pressure_ppm(&self, state: &State) -> u32 {
         let tables = state.tables.iter().filter(|(_, table)| !table.failures.waits);
         let pressure = tables.map(|(id, table)| {
-            let threshold = state.table_options(*id).min_threshold;
+            let threshold = state.settings.options(*id).min_threshold;
             need::pressure_ppm(self.choice(state, *id, table).waiting, threshold)
         });
         pressure.max().unwrap_or(0)

@@ -63,7 +63,7 @@ impl Compactor {
             // Works even if the table cannot be compacted because of a damaged block.
             if let Err(error) = self.drop_dead(id).await {
                 self.jobs.state.borrow_mut().counts.compactions_failed += 1;
-                let table = self.jobs.state.borrow().named(id);
+                let table = self.jobs.state.borrow().settings.named(id);
                 self.jobs.options.event_sink.send(&Event::CompactionFailed {
                     table,
                     error,
@@ -93,7 +93,7 @@ impl Compactor {
             let state = self.jobs.state.borrow();
             let Some(table) = state.tables.get(&id) else { return Ok(()) };
             let now_s = self.jobs.env.now_s();
-            let forget_before_s = state.forget_before_s(&state.table_options(id), now_s);
+            let forget_before_s = state.settings.forget_before_s(&state.settings.options(id), now_s);
             let dead = dead_files(table, forget_before_s, now_s);
             (dead, table.snapshot())
         };

@@ -21,7 +21,7 @@ impl Compactor {
         }
         self.jobs.state.borrow_mut().counts.compactions_failed += 1;
         if let StorageError::RowTooLarge { .. } = error {
-            let table = self.jobs.state.borrow().named(id);
+            let table = self.jobs.state.borrow().settings.named(id);
             let error = error.clone();
             self.jobs.options.event_sink.send(&Event::RunsLeftOut { table, error });
         } else if !error.is_full() && !self.exclude_damaged(id, error) {
@@ -39,7 +39,7 @@ impl Compactor {
             failures.waits = true;
             again
         };
-        let table = self.jobs.state.borrow().named(id);
+        let table = self.jobs.state.borrow().settings.named(id);
         self.jobs.options.event_sink.send(&Event::CompactionFailed { table, error: error.clone(), again });
         if let Some(again) = again {
             let (own, wait) = (Rc::downgrade(self), self.jobs.env.sleep(again));
@@ -76,7 +76,7 @@ impl Compactor {
         };
         let id = file.id;
         files.files.exclude(id);
-        let table = state.named(table);
+        let table = state.settings.named(table);
         self.jobs.options.event_sink.send(&Event::FileDamaged { table, error: error.clone() });
         true
     }

@@ -156,7 +156,7 @@ impl Compactor {
     pub(crate) fn report_compaction(&self, compacted: Compacted) {
         self.jobs.tasks.ended(compacted);
         if let Some(left_out) = self.lines.take(self.jobs.env.now_ns()) {
-            let table = self.jobs.state.borrow().named(compacted.table);
+            let table = self.jobs.state.borrow().settings.named(compacted.table);
             let Compacted { kind, tally, duration_ms, .. } = compacted;
             let duration = Duration::from_millis(duration_ms);
             self.jobs.options.event_sink.send(&Event::Compacted { table, kind, tally, duration, left_out });
@@ -217,7 +217,7 @@ impl Compactor {
         let last = inputs.iter().map(|input| input.tokens().1).max().unwrap_or(i64::MAX);
         let paced = Paced::new(self.jobs.pacing.compaction.clone(), bytes).of(first, last, progress.clone());
         let mut job = self.jobs.job(id, stream, true, Default::default(), paced);
-        let at_the_end = self.jobs.state.borrow().table_options(id).strategy == Strategy::SizeTiered;
+        let at_the_end = self.jobs.state.borrow().settings.options(id).strategy == Strategy::SizeTiered;
         let mut left = inputs;
         let mut outputs = Vec::new();
         let mut made = None;

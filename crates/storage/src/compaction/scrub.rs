@@ -175,8 +175,8 @@ impl Compactor {
         let Some(old) = find() else { return Ok(()) };
         let new = self.jobs.store.next_file();
         let path = new.path.clone();
-        let options = self.jobs.state.borrow().table_options(table);
-        let layouts = self.jobs.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
+        let options = self.jobs.state.borrow().settings.options(table);
+        let layouts = self.jobs.state.borrow().settings.layouts(table);
         let writer =
             TableWriter::new(new.seal, options.block_bytes, WriteTime::new(self.jobs.env.now_s(), &options))
                 .with(layouts, options.compression);
@@ -221,7 +221,7 @@ impl Compactor {
             let aside = old.path.with_extension("table.damaged");
             // If the rename fails, the next start removes the file.
             let _ = self.jobs.env.rename(&old.path, &aside).await;
-            let table = self.jobs.state.borrow().named(table);
+            let table = self.jobs.state.borrow().settings.named(table);
             let (rows_saved, rows_lost) = (saved.rows, saved.rows_lost);
             self.jobs.options.event_sink.send(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
             self.jobs.store.cache.borrow_mut().forget(id, old.index.len());

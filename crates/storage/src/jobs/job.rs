@@ -252,10 +252,11 @@ impl Jobs {
         paced: Paced,
     ) -> Job {
         let now_s = self.env.now_s();
-        let options = self.state.borrow().table_options(table);
-        let forget_before_s = if forget { self.state.borrow().forget_before_s(&options, now_s) } else { 0 };
-        let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
-        let dropped = self.state.borrow().dropped_columns.get(&table).cloned().unwrap_or_default();
+        let options = self.state.borrow().settings.options(table);
+        let forget_before_s =
+            if forget { self.state.borrow().settings.forget_before_s(&options, now_s) } else { 0 };
+        let layouts = self.state.borrow().settings.layouts(table);
+        let dropped = self.state.borrow().settings.dropped_columns(table);
         Job {
             stream,
             pending: None,

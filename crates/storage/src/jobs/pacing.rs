@@ -213,8 +213,8 @@ struct Controls {
 impl Pacing {
     /// Returns the bytes of frozen memtables that are not flushed yet.
     pub(crate) fn left_bytes(&self, state: &State) -> u64 {
-        let all: u64 = state.frozen.iter().map(|frozen| frozen.bytes).sum();
-        let first = state.frozen.front().map_or(0, |frozen| frozen.bytes);
+        let all: u64 = state.memory.frozen.iter().map(|frozen| frozen.bytes).sum();
+        let first = state.memory.frozen.front().map_or(0, |frozen| frozen.bytes);
         all - self.flush.done().saturating_sub(self.flush_began.get()).min(first)
     }
 
@@ -225,9 +225,9 @@ impl Pacing {
 
     fn pressure_ppm(&self, state: &State) -> u32 {
         // Without a frozen memtable, the next write that fills the active one freezes it.
-        match state.frozen.is_empty() {
+        match state.memory.frozen.is_empty() {
             true => 0,
-            false => pressure_ppm(state.filled + self.left_bytes(state), self.memtable_bytes),
+            false => pressure_ppm(state.memory.filled + self.left_bytes(state), self.memtable_bytes),
         }
     }
 
@@ -259,10 +259,10 @@ impl Pacing {
     /// since the last call. `last` is the last log record.
     pub(crate) fn is_idle(&self, state: &State, last: u64) -> bool {
         let enough = IDLE_BYTES_MIN.min(self.memtable_bytes / 4);
-        let filled = state.frozen_bytes + state.filled;
+        let filled = state.memory.filled_ever();
         let (last_seen, filled_seen) = self.seen.replace((last, filled));
         let idle = last - last_seen <= IDLE_RECORDS && filled - filled_seen <= enough / 16;
-        idle && state.filled >= enough
+        idle && state.memory.filled >= enough
     }
 
     /// Measures, asks the controllers, and applies their decisions.
@@ -279,23 +279,24 @@ impl Pacing {
         controls.at_ns = now_ns;
         let left_bytes = self.left_bytes(state);
         let pressure_ppm = self.pressure_ppm(state);
-        let filled = state.frozen_bytes + state.filled;
+        let filled = state.memory.filled_ever();
         // Computed from what is left, so that errors in the estimate of a flush in flight do not
         // add up.
-        let flushed = state.frozen_bytes - left_bytes;
+        let flushed = state.memory.frozen_bytes - left_bytes;
         let decision = controls.flush.decide(FlushInput {
             interval_ns,
             filled_bytes: filled.saturating_sub(controls.filled),
             flushed_bytes: flushed.saturating_sub(controls.flushed),
             left_bytes,
-            room_bytes: self.memtable_bytes.saturating_sub(state.filled),
+            room_bytes: self.memtable_bytes.saturating_sub(state.memory.filled),
             memtable_bytes: self.memtable_bytes,
             cost_ns_per_mib: controls.flush_cost.measure(self.flush.done(), env.used_time(Work::Flush)),
             pressure_ppm,
         });
         (controls.filled, controls.flushed) = (filled, flushed);
         controls.flush_rate = controls.flush.flushed_rate();
-        let is_long = !state.frozen.is_empty() && state.live_log(log_length) >= self.log_bound.wait_at();
+        let is_long =
+            !state.memory.frozen.is_empty() && state.memory.live_log(log_length) >= self.log_bound.wait_at();
         let hurried = state.closed || self.waiting.get() > 0 || is_long;
         self.flush.set(match () {
             () if hurried => UNLIMITED,
@@ -309,7 +310,7 @@ impl Pacing {
         if !options.controllers {
             return;
         }
-        let flush = if state.frozen.is_empty() { 0 } else { decision.weight };
+        let flush = if state.memory.frozen.is_empty() { 0 } else { decision.weight };
         controls.weights = (flush, compaction);
         let division = divide(flush, compaction, pressure_ppm > 0, options.quota_ppm);
         if controls.applied.is_none_or(|applied| differs(applied, division)) {
@@ -344,7 +345,7 @@ impl Pacing {
     /// Adds the metrics of pacing.
     pub(crate) fn add_stats(&self, state: &State, load: CompactionLoad, stats: &mut Stats) {
         let controls = self.controls.borrow();
-        let flushing = !state.frozen.is_empty();
+        let flushing = !state.memory.frozen.is_empty();
         stats.flush_rate = if flushing { controls.flush_rate } else { 0 };
         stats.compaction_rate = if load.is_running { controls.compaction_rate } else { 0 };
         (stats.flush_weight, stats.compaction_weight) = controls.weights;

@@ -53,7 +53,7 @@ impl Background {
         let state = self.jobs.state.borrow();
         for (id, table) in &state.tables {
             for error in table.files.iter().filter_map(|file| file.damage()) {
-                let (table, error) = (state.named(*id), error.clone());
+                let (table, error) = (state.settings.named(*id), error.clone());
                 self.jobs.options.event_sink.send(&Event::FileDamaged { table, error });
             }
         }

@@ -265,7 +265,8 @@ async fn recover_log(
     let mut length = 0;
     let mut read = 0;
     let full = |state: &State, length: u64| {
-        (state.bytes as u64).max(bound.fill(length - state.log_from)) >= options.memtable_bytes_max as u64
+        (state.memory.bytes as u64).max(bound.fill(length - state.memory.log_from))
+            >= options.memtable_bytes_max as u64
     };
     while let Some((number, mutations)) = replay.next().await? {
         for found in &replay.found[read..] {
@@ -277,11 +278,11 @@ async fn recover_log(
             let version = manifest.tables.get(&mutation.table);
             if version.is_none_or(|version| number > version.truncated) {
                 let table = state.tables.entry(mutation.table).or_default();
-                state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+                state.memory.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
             }
         }
         replayed += 1;
-        if state.bytes >= options.memtable_bytes_max {
+        if state.memory.bytes >= options.memtable_bytes_max {
             state.freeze(number, length, FlushReason::Recovery);
         }
         if let Some(yield_now) = env.spend(units) {

@@ -26,7 +26,7 @@ use crate::model::{Change, Mutation};
 use crate::shard::commit::Commit;
 use crate::shard::{Shard, WriteKind};
 use crate::signal::Signal;
-use crate::state::{Recorded, State};
+use crate::state::State;
 
 /// Work units of a change: a search for the row, and a merge.
 const CHANGE_UNITS: u32 = 4;
@@ -83,7 +83,7 @@ impl Drop for Applying {
     fn drop(&mut self) {
         if self.left.is_empty() {
             if self.record > 0 {
-                self.shard.state.borrow_mut().applying.retain(|record| *record != self.record);
+                self.shard.state.borrow_mut().memory.applying.retain(|record| *record != self.record);
                 self.shard.jobs.progress.wake();
             }
             return;
@@ -172,7 +172,7 @@ impl Shard {
         let record = self.in_turn(append).await?;
         // Without a log there is no replay.
         if record > 0 {
-            self.state.borrow_mut().applying.push(record);
+            self.state.borrow_mut().memory.applying.push(record);
         }
         Applying { shard: self.clone(), record, left: mutations.into(), is_task: false }.finish().await;
         Ok(Commit::new(self.background.clone(), record).wait_while_full(kind == WriteKind::Vital))
@@ -218,8 +218,8 @@ impl Shard {
     fn apply_one(&self, mutation: &Mutation, record: u64) {
         let state = &mut *self.state.borrow_mut();
         let table = state.tables.entry(mutation.table).or_default();
-        state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
-        state.record(mutation);
+        state.memory.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+        state.recordings.record(mutation);
         self.background.applied(state, record);
     }
 
@@ -228,14 +228,14 @@ impl Shard {
     async fn apply_wide(self: &Rc<Self>, mutation: &Mutation, record: u64) {
         let Mutation { table, token, key, changes } = mutation;
         // One copy of a partition at a time: of two, the second would replace the first.
-        let is_free = || (!self.state.borrow().is_recorded(mutation)).then_some(());
+        let is_free = || (!self.state.borrow().recordings.has(mutation)).then_some(());
         self.jobs.progress.wait(is_free).await;
         let recording = Recording::begin(self, mutation);
         let mut copy = Copy::of(self, mutation);
         self.change_copy(&mut copy, changes).await;
         let mut growth = copy.growth;
         for round in 0.. {
-            if copy.generation != self.state.borrow().next_generation {
+            if copy.generation != self.state.borrow().memory.generation {
                 // The copied partition was frozen. What was recorded is in the frozen one, or in
                 // the new one, which is copied next.
                 copy = Copy::of(self, mutation);
@@ -254,7 +254,8 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         let active = &mut state.tables.entry(*table).or_default().active;
         // The growth by other writes is counted already.
-        state.bytes += growth.bytes + active.replace(*token, key, partition, copy.growth.row, copy.newest);
+        state.memory.bytes +=
+            growth.bytes + active.replace(*token, key, partition, copy.growth.row, copy.newest);
         self.background.applied(state, record);
     }
 
@@ -284,7 +285,7 @@ impl Copy {
         let state = shard.state.borrow();
         let table = state.tables.get(&mutation.table);
         let partition = table.and_then(|table| table.active.get(mutation.token, &mutation.key));
-        Copy { partition, growth: Growth::default(), newest: i64::MIN, generation: state.next_generation }
+        Copy { partition, growth: Growth::default(), newest: i64::MIN, generation: state.memory.generation }
     }
 
     fn apply(&mut self, change: &Change) -> Growth {
@@ -307,25 +308,19 @@ struct Recording {
 
 impl Recording {
     fn begin(shard: &Shard, mutation: &Mutation) -> Recording {
-        let mut state = shard.state.borrow_mut();
-        let number = state.recorded.last().map_or(1, |last| last.number + 1);
-        let Mutation { table, token, ref key, .. } = *mutation;
-        state.recorded.push(Recorded { number, table, token, key: key.clone(), changes: Vec::new() });
-        drop(state);
+        let number = shard.state.borrow_mut().recordings.begin(mutation);
         Recording { state: shard.state.clone(), ended: shard.jobs.progress.clone(), number }
     }
 
     /// Takes the changes recorded so far.
     fn take(&self) -> Vec<Change> {
-        let recorded = &mut self.state.borrow_mut().recorded;
-        let own = recorded.iter_mut().find(|recorded| recorded.number == self.number);
-        own.map(|own| std::mem::take(&mut own.changes)).unwrap_or_default()
+        self.state.borrow_mut().recordings.take(self.number)
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.state.borrow_mut().recorded.retain(|recorded| recorded.number != self.number);
+        self.state.borrow_mut().recordings.end(self.number);
         self.ended.wake();
     }
 }

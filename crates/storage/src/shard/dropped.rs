@@ -32,10 +32,7 @@ impl Shard {
             let gone: Vec<(TableId, Table)> = {
                 let state = &mut *self.state.borrow_mut();
                 for table in tables {
-                    state.configured.remove(table);
-                    state.names.remove(table);
-                    state.layouts.remove(table);
-                    state.dropped_columns.remove(table);
+                    state.settings.remove(*table);
                 }
                 tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?))).collect()
             };
@@ -77,7 +74,7 @@ impl Shard {
     /// Waits for records in progress. They are older than a truncation. What they wrote after it
     /// would be lost by a restart, which does not replay them.
     async fn applied_all(&self) {
-        self.jobs.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
+        self.jobs.progress.wait(|| self.state.borrow().memory.applying.is_empty().then_some(())).await;
     }
 
     /// Makes the removal of tables durable, which are removed from memory just before.
@@ -108,22 +105,5 @@ impl Shard {
         self.jobs.work.wake();
         self.store.sweep().await;
         Ok(())
-    }
-
-    /// Forgets a table and all its data, durably.
-    ///
-    /// # Errors
-    /// As [`Shard::truncate`].
-    pub fn drop_table(
-        self: &Rc<Self>,
-        table: TableId,
-    ) -> lanes::LocalBoxFuture<'_, Result<(), StorageError>> {
-        Box::pin(async move {
-            self.truncate(table).await?;
-            let state = &mut *self.state.borrow_mut();
-            state.configured.remove(&table);
-            state.names.remove(&table);
-            Ok(())
-        })
     }
 }

@@ -24,8 +24,8 @@ impl Shard {
         let mut stats = Stats {
             tables: state.tables.len() as u64,
             memtable_partitions: state.tables.values().map(|table| table.active.len() as u64).sum(),
-            memtable_bytes: state.bytes as u64,
-            memtables_frozen: state.frozen.len() as u64,
+            memtable_bytes: state.memory.bytes as u64,
+            memtables_frozen: state.memory.frozen.len() as u64,
             files: state.tables.values().map(|table| table.files.len() as u64).sum(),
             files_damaged: state.tables.values().map(|table| table.files.damaged() as u64).sum(),
             file_bytes: files().map(|file| file.bytes).sum(),
@@ -34,7 +34,7 @@ impl Shard {
             file_tombstones: known().map(|statistics| statistics.tombstones).sum(),
             log_records: log.map_or(0, Log::last_record),
             log_writes: log.map_or(0, Log::batches),
-            log_live_bytes: log.map_or(0, |log| state.live_log(log.length())),
+            log_live_bytes: log.map_or(0, |log| state.memory.live_log(log.length())),
             log_segments: segments as u64,
             log_segments_free: free as u64,
             cache_bytes: cache.bytes() as u64,
@@ -89,7 +89,7 @@ impl Shard {
 
     /// Names a table in reports: keyspace and table, with a dot in between.
     pub fn name(&self, table: TableId, name: Arc<str>) {
-        self.state.borrow_mut().names.insert(table, name);
+        self.state.borrow_mut().settings.name(table, name);
     }
 
     /// Returns the work of this shard's start.

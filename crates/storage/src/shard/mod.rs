@@ -124,8 +124,8 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         for mutation in mutations {
             let table = state.tables.entry(mutation.table).or_default();
-            state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
-            state.record(mutation);
+            state.memory.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+            state.recordings.record(mutation);
         }
         self.background.applied(state, record);
         Ok(Commit::new(self.background.clone(), record).wait_while_full(kind == WriteKind::Vital))
@@ -200,11 +200,11 @@ impl Shard {
         };
         let record = self.log.as_ref().map_or(Ok(0), |log| log.append(false, turn, put))?;
         let state = &mut *self.state.borrow_mut();
-        state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
-        if !state.recorded.is_empty() {
+        state.memory.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
+        if !state.recordings.is_empty() {
             let key = Bytes::copy_from_slice(key);
             let changes = vec![Change::Row(row.row())];
-            state.record(&Mutation { table, token, key, changes });
+            state.recordings.record(&Mutation { table, token, key, changes });
         }
         self.background.applied(state, record);
         Ok(Commit::new(self.background.clone(), record))
@@ -270,28 +270,26 @@ impl Shard {
     pub fn configure(&self, table: TableId, options: TableOptions) {
         let options = options.in_bounds();
         let state = &mut *self.state.borrow_mut();
-        state.configured.insert(table, options);
+        state.settings.configure(table, options);
         state.tables.get(&table).into_iter().for_each(|table| table.needs.touch());
         self.jobs.work.wake();
     }
 
     /// Sets the layouts of columns for future files. Other columns contain bytes. Layouts are not
     /// stored, like options: files record the layouts of their own columns.
-    pub fn describe(&self, table: TableId, mut columns: Vec<ColumnLayout>) {
-        columns.sort_by_key(|layout| layout.column);
-        self.state.borrow_mut().layouts.insert(table, columns.into());
+    pub fn describe(&self, table: TableId, columns: Vec<ColumnLayout>) {
+        self.state.borrow_mut().settings.describe(table, columns);
     }
 
     /// Sets the dropped columns of a table: compactions omit their cells. Column numbers are never
     /// reused.
-    pub fn forget_columns(&self, table: TableId, mut columns: Vec<u32>) {
-        columns.sort_unstable();
-        self.state.borrow_mut().dropped_columns.insert(table, columns.into());
+    pub fn forget_columns(&self, table: TableId, columns: Vec<u32>) {
+        self.state.borrow_mut().settings.forget_columns(table, columns);
     }
 
     /// Returns the options of a table: its own, or the shard's.
     pub fn table_options(&self, table: TableId) -> TableOptions {
-        self.state.borrow().table_options(table)
+        self.state.borrow().settings.options(table)
     }
 
     /// Returns true if writes are refused, because one failed or the disk is full.

@@ -326,7 +326,7 @@ fn abandoned_record_is_applied_and_released() {
     }
     (0..1000).for_each(|_| step());
     assert_eq!(shard.stats().memtable_partitions, 300);
-    assert!(shard.state.borrow().applying.is_empty());
+    assert!(shard.state.borrow().memory.applying.is_empty());
     block_on(shard.flush_all()).expect("flushed");
     assert_eq!(shard.store.manifest().flushed, 1);
     block_on(shard.shutdown()).expect("closed");
