@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use crate::counters::{Cached, count};
 use crate::current::{clock_read, coarse_now_ns, in_group, poll_begins};
 use crate::deferred::Deferred;
-use crate::disk::Service;
+use crate::disk::io::service::Service;
 use crate::groups::{Choice, Groups};
 use crate::heavy_control::{CoreYield, HeavyControl};
 use crate::lanes::Lanes;
@@ -352,7 +352,7 @@ impl Core {
             core: self.shared.index,
             cpus: self.shared.cpus.clone(),
             group: self.lanes.group_name(group),
-            times: self.shared.starved.load(Relaxed),
+            times: self.shared.counts.starved.load(Relaxed),
         });
     }
 
@@ -427,10 +427,10 @@ impl Core {
             in_group(group, flow, || task::run(runnable));
             let after_ns = sys::monotonic_ns();
             let (spent, undivided) = units::of_poll();
-            if spent > self.shared.most_units_in_all.load(Relaxed) {
-                self.shared.most_units_in_all.store(spent, Relaxed);
+            if spent > self.shared.counts.most_units_in_all.load(Relaxed) {
+                self.shared.counts.most_units_in_all.store(spent, Relaxed);
             }
-            if spent - undivided > self.shared.most_units.load(Relaxed) {
+            if spent - undivided > self.shared.counts.most_units.load(Relaxed) {
                 self.most_units(slot, spawned_at, spent - undivided);
             }
             let poll_ns = after_ns.saturating_sub(now_ns);
@@ -477,7 +477,7 @@ impl Core {
     /// Records the most work units of a task poll, and reports a poll beyond the bound.
     #[cold]
     fn most_units(&self, slot: usize, spawned_at: &'static std::panic::Location<'static>, spent: u32) {
-        self.shared.most_units.store(spent, Relaxed);
+        self.shared.counts.most_units.store(spent, Relaxed);
         if spent > units::UNITS_MAX {
             let id = self.groups.borrow_mut().id(slot);
             self.lanes.report(&Report::LongPoll {
@@ -497,7 +497,7 @@ impl Core {
         if slice_cpu_ns.saturating_sub(before_ns) < STALL_NS {
             return;
         }
-        count(&self.shared.stalls, 1);
+        count(&self.shared.counts.stalls, 1);
         let mut groups = self.groups.borrow_mut();
         let id = groups.id(slot);
         if groups.has(slot) {

@@ -103,7 +103,7 @@ impl HeavyControl {
             WorkerKind::Normal => {
                 let worker = &shared.heavy.workers[NORMAL_WORKER];
                 worker.give(worker.grant().next(id));
-                count(&shared.promotions, 1);
+                count(&shared.counts.promotions, 1);
             }
             WorkerKind::Trial => self.start_trial(shared, id, now_ns),
         }
@@ -181,7 +181,7 @@ impl HeavyControl {
         let Some(spare) = spare else { return false };
         let none = Grant::NONE.group();
         worker.give(grant.next(none));
-        count(&shared.overruns, 1);
+        count(&shared.counts.overruns, 1);
         self.active = spare;
         self.revoked_at_ns = now_ns;
         let grant = workers[spare].grant();
@@ -232,7 +232,7 @@ impl HeavyControl {
         }
         let outcome = self.starvation.returned(&mut local.starving, began_ns, self.progress_ns, now_ns);
         if outcome == HeavyOutcome::Starved {
-            count(&shared.starved, 1);
+            count(&shared.counts.starved, 1);
             shared.heavy.starved.store(true, SeqCst);
         }
         if outcome != HeavyOutcome::Ran

@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use sched::DiskModel;
 
 use crate::config::Config;
-use crate::disk::{Bucket, KernelThreads, Pool};
+use crate::disk::io::bucket::Bucket;
+use crate::disk::io::kernel::KernelThreads;
+use crate::disk::io::pool::Pool;
 use crate::group::NO_GROUP;
 use crate::registry::Registry;
 use crate::shared::{CoreShared, Message};
@@ -192,35 +194,35 @@ impl Lanes {
     /// groups.
     #[must_use]
     pub fn stalls(&self) -> u64 {
-        self.0.cores.iter().map(|core| core.stalls.load(Relaxed)).sum()
+        self.0.cores.iter().map(|core| core.counts.stalls.load(Relaxed)).sum()
     }
 
     /// Returns the most work units ([`crate::spend`]) that one task poll of the core's fast lane
     /// has spent since the start.
     #[must_use]
     pub fn most_units(&self, core: usize) -> u32 {
-        self.core(core).most_units.load(Relaxed)
+        self.core(core).counts.most_units.load(Relaxed)
     }
 
     /// Returns the most work units of a task poll since the last call, for tests that compare kinds
     /// of work. Unlike [`Lanes::most_units`] it includes work that code cannot divide
     /// ([`crate::count`]).
     pub fn take_most_units(&self, core: usize) -> u32 {
-        self.core(core).most_units_in_all.swap(0, Relaxed)
+        self.core(core).counts.most_units_in_all.swap(0, Relaxed)
     }
 
     /// Returns how often a core's heavy lane had the core for 50 ms and got nearly no CPU: another
     /// busy process is on that CPU.
     #[must_use]
     pub fn starved(&self, core: usize) -> u64 {
-        self.core(core).starved.load(Relaxed)
+        self.core(core).counts.starved.load(Relaxed)
     }
 
     /// Returns the number of slices that urgent heavy work got at normal priority because the
     /// core's heavy lane was starved.
     #[must_use]
     pub fn promotions(&self, core: usize) -> u64 {
-        self.core(core).promotions.load(Relaxed)
+        self.core(core).counts.promotions.load(Relaxed)
     }
 
     /// Returns the delay of wake-ups of the core's fast lane, as measured at start. `None`: the
@@ -234,7 +236,7 @@ impl Lanes {
     /// waited, so that a spare worker was started.
     #[must_use]
     pub fn slice_overruns(&self) -> u64 {
-        self.0.cores.iter().map(|core| core.overruns.load(Relaxed)).sum()
+        self.0.cores.iter().map(|core| core.counts.overruns.load(Relaxed)).sum()
     }
 
     pub(crate) fn report(&self, report: &Report) {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sched::{Class, NodeSpec, SHARES_MAX, SHARES_MIN};
 
 use crate::counters::Counters;
-use crate::disk::SharedBudget;
+use crate::disk::io::bucket::SharedBudget;
 use crate::group::NO_GROUP;
 use crate::waits::Waits;
 use crate::{Group, GroupSpec, Usage};

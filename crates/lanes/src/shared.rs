@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sched::DiskModel;
 
-use crate::disk::Finished;
+use crate::disk::io::op::Finished;
 use crate::heavy::HeavyLane;
 use crate::permits::Permits;
 use crate::queue::Inbox;
@@ -38,24 +38,10 @@ pub(crate) enum Message {
     DiskIdle,
 }
 
-/// Shared state of a core. The head of this file describes it.
-pub(crate) struct CoreShared {
-    pub(crate) index: usize,
-    /// CPUs its threads are pinned to; empty without pinning.
-    pub(crate) cpus: Vec<usize>,
-    inbox: Inbox<Message>,
-    /// The fast lane is in its poller, or about to go there, and has to be woken.
-    sleeping: AtomicBool,
-    waker: OnceLock<Waker>,
-    /// The fast lane leaves the core to its heavy lane without polling, and has to be woken only
-    /// for messages about heavy work.
-    sleeps_coalesced: AtomicBool,
-    thread: OnceLock<Thread>,
-    pub(crate) stop: AtomicBool,
-    pub(crate) heavy: HeavyLane,
-    pub(crate) registry: Arc<Registry>,
-    /// Permits for calls from this core to each core.
-    pub(crate) permits: Box<[Permits]>,
+/// Counts of a core, for reports.
+#[derive(Default)]
+pub(crate) struct CoreCounts {
+    /// Task polls of the fast lane that took too long.
     pub(crate) stalls: AtomicU64,
     /// Most work units that one fast-lane task poll spent. Written by the fast lane alone.
     pub(crate) most_units: AtomicU32,
@@ -67,6 +53,34 @@ pub(crate) struct CoreShared {
     pub(crate) overruns: AtomicU64,
     /// Number of slices that urgent heavy work got at normal priority.
     pub(crate) promotions: AtomicU64,
+}
+
+/// The fast lane's thread, for those who wake it.
+struct FastThread {
+    /// Wakes it from its poller.
+    waker: Waker,
+    /// Ends its coalesced sleep.
+    thread: Thread,
+}
+
+/// Shared state of a core. The head of this file describes it.
+pub(crate) struct CoreShared {
+    pub(crate) index: usize,
+    /// CPUs its threads are pinned to; empty without pinning.
+    pub(crate) cpus: Vec<usize>,
+    inbox: Inbox<Message>,
+    /// The fast lane is in its poller, or about to go there, and has to be woken.
+    sleeping: AtomicBool,
+    /// The fast lane leaves the core to its heavy lane without polling, and has to be woken only
+    /// for messages about heavy work.
+    sleeps_coalesced: AtomicBool,
+    fast: OnceLock<FastThread>,
+    pub(crate) stop: AtomicBool,
+    pub(crate) heavy: HeavyLane,
+    pub(crate) registry: Arc<Registry>,
+    /// Permits for calls from this core to each core.
+    pub(crate) permits: Box<[Permits]>,
+    pub(crate) counts: CoreCounts,
     /// Delay of its fast lane's wake-ups, as measured at start.
     pub(crate) wake_up: OnceLock<WakeUp>,
 }
@@ -78,19 +92,13 @@ impl CoreShared {
             cpus,
             inbox: Inbox::new(),
             sleeping: AtomicBool::new(false),
-            waker: OnceLock::new(),
             sleeps_coalesced: AtomicBool::new(false),
-            thread: OnceLock::new(),
+            fast: OnceLock::new(),
             stop: AtomicBool::new(false),
             heavy: HeavyLane::new(),
             registry,
             permits: (0..cores).map(|_| Permits::new()).collect(),
-            stalls: AtomicU64::new(0),
-            most_units: AtomicU32::new(0),
-            most_units_in_all: AtomicU32::new(0),
-            starved: AtomicU64::new(0),
-            overruns: AtomicU64::new(0),
-            promotions: AtomicU64::new(0),
+            counts: CoreCounts::default(),
             wake_up: OnceLock::new(),
         }
     }
@@ -113,7 +121,7 @@ impl CoreShared {
 
     fn end_coalesced_sleep(&self) {
         if self.sleeps_coalesced.load(SeqCst) && self.sleeps_coalesced.swap(false, SeqCst) {
-            self.thread.get().into_iter().for_each(Thread::unpark);
+            self.fast.get().into_iter().for_each(|fast| fast.thread.unpark());
         }
     }
 
@@ -136,7 +144,7 @@ impl CoreShared {
 
     pub(crate) fn wake(&self) {
         if self.sleeping.load(SeqCst) && self.sleeping.swap(false, SeqCst) {
-            self.waker.get().into_iter().for_each(Waker::wake_by_ref);
+            self.fast.get().into_iter().for_each(|fast| fast.waker.wake_by_ref());
         }
     }
 
@@ -156,10 +164,9 @@ impl CoreShared {
         self.sleeping.store(false, Relaxed);
     }
 
-    /// Sets the waker of the fast lane.
+    /// Sets the waker of the fast lane, which is the calling thread.
     pub(crate) fn set_waker(&self, waker: &Waker) {
-        self.thread.get_or_init(std::thread::current);
-        self.waker.get_or_init(|| waker.clone());
+        self.fast.get_or_init(|| FastThread { waker: waker.clone(), thread: std::thread::current() });
     }
 
     pub(crate) fn take(&self) -> impl Iterator<Item = Message> + use<> {

@@ -12,7 +12,9 @@ use std::thread::JoinHandle;
 
 use crate::config::{Config, DiskBackend};
 use crate::context::{as_fast_lane, on_lane};
-use crate::disk::{Pool, Ring, Service};
+use crate::disk::io::pool::Pool;
+use crate::disk::io::service::Service;
+use crate::disk::io::uring::Ring;
 use crate::executor::Core;
 use crate::heavy::{NORMAL_WORKER, SEATS};
 use crate::lanes::Lanes;

@@ -1,5 +1,5 @@
-//! The memory of a shard's memtables: the fill of the active ones, and the frozen ones that wait for
-//! a flush.
+//! The memory of a shard's memtables: the fill of the active ones, and the frozen ones in the queue
+//! for a flush.
 
 use std::collections::VecDeque;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sched::DiskDirection;
 
-use super::handle::Handle;
-use super::{AlignedBuf, BLOCK};
+use crate::disk::io::buffer::{AlignedBuf, BLOCK};
+use crate::disk::io::handle::Handle;
 
 /// Memory that a request reads into or writes from. The request owns it until it ends.
 #[derive(Debug)]

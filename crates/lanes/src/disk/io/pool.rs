@@ -9,8 +9,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::closer::Closer;
-use super::{Finished, Op};
+use crate::disk::io::closer::Closer;
+use crate::disk::io::op::{Finished, Op};
 use crate::queue::Inbox;
 use crate::shared::{CoreShared, Message};
 use crate::sys;

@@ -12,11 +12,11 @@ use io_uring::{IoUring, Probe, opcode, types};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::{Action, Op};
+use crate::disk::io::op::{Action, Op};
 use crate::sys;
 
 /// Entries of the ring: twice the requests that a core may have in flight.
-pub(super) const ENTRIES: u32 = 256;
+pub(crate) const ENTRIES: u32 = 256;
 /// Most worker threads of the kernel for one ring: for files, and for other descriptors.
 const KERNEL_THREADS_MAX: [u32; 2] = [4, 2];
 

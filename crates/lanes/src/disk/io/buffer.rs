@@ -100,14 +100,14 @@ impl AlignedBuf {
 
     /// Does the same as [`AlignedBuf::new`], with the contents of an earlier buffer, which must be
     /// overwritten.
-    pub(super) fn stale(len: usize) -> AlignedBuf {
+    pub(crate) fn stale(len: usize) -> AlignedBuf {
         let len = len.max(1).next_multiple_of(BLOCK);
         let memory = kept(len).unwrap_or_else(|| Arc::new(Memory::zeroed(len)));
         AlignedBuf { memory: Some(memory), from: 0, len }
     }
 
     /// Cuts the buffer into chunks of `bytes` (whole blocks), in order. The last may be shorter.
-    pub(super) fn cut(self, bytes: usize) -> Vec<AlignedBuf> {
+    pub(crate) fn cut(self, bytes: usize) -> Vec<AlignedBuf> {
         assert!(bytes > 0 && bytes.is_multiple_of(BLOCK), "chunks are whole blocks");
         let chunk = |at: usize| {
             let len = bytes.min(self.len - at);
@@ -119,7 +119,7 @@ impl AlignedBuf {
     }
 
     /// Joins the chunks again. Panics if they are not all of one buffer, in their order.
-    pub(super) fn join(chunks: Vec<AlignedBuf>) -> AlignedBuf {
+    pub(crate) fn join(chunks: Vec<AlignedBuf>) -> AlignedBuf {
         let mut chunks = chunks.into_iter();
         let mut whole = chunks.next().expect("a buffer has at least one chunk");
         for chunk in chunks {
@@ -155,7 +155,7 @@ impl DerefMut for AlignedBuf {
     }
 }
 
-/// Shares the memory without a copy, for [`super::File::write_at`].
+/// Shares the memory without a copy, for [`crate::disk::File::write_at`].
 impl From<AlignedBuf> for Bytes {
     fn from(buffer: AlignedBuf) -> Bytes {
         Bytes::from_owner(buffer)

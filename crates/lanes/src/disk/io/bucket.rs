@@ -41,26 +41,26 @@ impl Bucket {
         Bucket { budget: SharedBudget::default(), in_flight_ns: AtomicU64::new(0), waiting }
     }
 
-    pub(super) fn budget(&self) -> SharedBudget {
+    pub(crate) fn budget(&self) -> SharedBudget {
         self.budget.clone()
     }
 
     /// Returns the number of cores that use the disk.
-    pub(super) fn cores(&self) -> usize {
+    pub(crate) fn cores(&self) -> usize {
         self.waiting.len()
     }
 
     /// Returns the cost of requests in flight, ns of disk time.
-    pub(super) fn in_flight_ns(&self) -> u64 {
+    pub(crate) fn in_flight_ns(&self) -> u64 {
         self.in_flight_ns.load(SeqCst)
     }
 
-    pub(super) fn sent(&self, cost_ns: u64) {
+    pub(crate) fn sent(&self, cost_ns: u64) {
         self.in_flight_ns.fetch_add(cost_ns, SeqCst);
     }
 
     /// Records the end of a request. Returns true if the disk is idle now and a core waits.
-    pub(super) fn done(&self, cost_ns: u64) -> bool {
+    pub(crate) fn done(&self, cost_ns: u64) -> bool {
         self.in_flight_ns.fetch_sub(cost_ns, SeqCst) == cost_ns
             && self.waiting.iter().any(|core| core.load(SeqCst))
     }
@@ -71,13 +71,13 @@ impl Bucket {
     /// No wake-up is lost. A core records that it waits and then checks for requests in flight. The
     /// last of those ends and then checks for waiting cores. Both are sequentially consistent, so
     /// one of them sees the other.
-    pub(super) fn wait_for_idle(&self, core: usize) -> bool {
+    pub(crate) fn wait_for_idle(&self, core: usize) -> bool {
         self.waiting[core].store(true, SeqCst);
         self.in_flight_ns() > 0
     }
 
     /// Takes the waiting cores, each for one caller only.
-    pub(super) fn take_waiting(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn take_waiting(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.waiting.len()).filter(|&core| self.waiting[core].swap(false, SeqCst))
     }
 }

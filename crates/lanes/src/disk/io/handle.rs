@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use super::closer::Closer;
+use crate::disk::io::closer::Closer;
 
 /// Open descriptor. [`Closer`] explains why the pool closes it.
 #[derive(Debug)]

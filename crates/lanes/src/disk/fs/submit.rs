@@ -3,11 +3,11 @@
 use std::io;
 use std::task::Poll;
 
-use super::Op;
-use super::service::Waiting;
 use crate::call::try_call;
 use crate::context::{current_core, fast, on_heavy_lane};
 use crate::current::{current_flow, current_group};
+use crate::disk::io::op::Op;
+use crate::disk::io::service::Waiting;
 use crate::sync::cross;
 use crate::sys;
 

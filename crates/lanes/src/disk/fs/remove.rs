@@ -15,9 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::closer::Closer;
-use super::handle::Handle;
-use super::{blocking, closer, opening};
+use crate::disk::fs::{blocking, closer, opening};
+use crate::disk::io::closer::Closer;
+use crate::disk::io::handle::Handle;
 use crate::time;
 
 /// Bytes freed in one step. An ext4 on a virtual disk takes well under a millisecond for them.

@@ -32,9 +32,11 @@ use std::task::Poll;
 
 use bytes::Bytes;
 
-use super::handle::Handle;
-use super::submit::{Failed, submit};
-use super::{Action, AlignedBuf, BLOCK, Buffer, FILE_MODE, Op, blocking, closer, opening};
+use crate::disk::fs::submit::{Failed, submit};
+use crate::disk::fs::{FILE_MODE, blocking, closer, opening};
+use crate::disk::io::buffer::{AlignedBuf, BLOCK};
+use crate::disk::io::handle::Handle;
+use crate::disk::io::op::{Action, Buffer, Op};
 use crate::sys;
 
 /// Open file. Clones share it, and the last one closes it.

@@ -7,11 +7,11 @@ use std::task::{Context, Waker};
 
 use sched::{DiskDirection, DiskModel, InFlight, IoQueue, NodeId, Pop, Tree};
 
-use super::bucket::{Bucket, SharedBudget};
-use super::pool::Pool;
-use super::uring::Ring;
-use super::{Action, Finished, Op};
 use crate::counters::{Counters, count};
+use crate::disk::io::bucket::{Bucket, SharedBudget};
+use crate::disk::io::op::{Action, Finished, Op};
+use crate::disk::io::pool::Pool;
+use crate::disk::io::uring::{self, Ring};
 use crate::registry::{Registry, slot_of};
 use crate::shared::CoreShared;
 use crate::sync::cross;
@@ -25,33 +25,33 @@ const DEPTH_MAX: usize = 4096;
 const COST_MAX_NS: u64 = 1_000_000_000;
 /// Most requests of a core in flight.
 const IN_FLIGHT_MAX: usize = 128;
-const _: () = assert!(IN_FLIGHT_MAX < super::uring::ENTRIES as usize, "the ring is never full");
+const _: () = assert!(IN_FLIGHT_MAX < uring::ENTRIES as usize, "the ring is never full");
 
 /// Result for a task: the outcome, and the request with its buffer.
-pub(super) type Outcome = (io::Result<()>, Op);
+pub(crate) type Outcome = (io::Result<()>, Op);
 
 /// Pending answer. It is sent once no state is borrowed, since it wakes a task.
 pub(crate) struct Answer(cross::Sender<Outcome>, Outcome);
 
 /// Request in the fair queue.
 pub(crate) struct Waiting {
-    pub(super) op: Op,
-    pub(super) ticket: cross::Sender<Outcome>,
-    pub(super) group: Group,
-    pub(super) flow: Flow,
-    pub(super) submitted_ns: u64,
+    pub(crate) op: Op,
+    pub(crate) ticket: cross::Sender<Outcome>,
+    pub(crate) group: Group,
+    pub(crate) flow: Flow,
+    pub(crate) submitted_ns: u64,
 }
 
 /// Effects of a run of the service on tasks and on other cores. The caller applies them once the
 /// service is not borrowed.
-pub(super) struct Ran {
-    pub(super) answers: Vec<Answer>,
+pub(crate) struct Ran {
+    pub(crate) answers: Vec<Answer>,
     /// Tasks whose group's queue may have space again.
-    pub(super) wakers: Vec<Waker>,
+    pub(crate) wakers: Vec<Waker>,
     /// Bucket whose waiting cores have to be woken, because the disk is idle.
-    pub(super) idle: Option<Arc<Bucket>>,
+    pub(crate) idle: Option<Arc<Bucket>>,
     /// Error of the kernel to report: it rejects requests of the ring.
-    pub(super) refusal: Option<io::Error>,
+    pub(crate) refusal: Option<io::Error>,
 }
 
 struct Sent {
@@ -213,7 +213,7 @@ impl Service {
     }
 
     /// Reaps completions and sends requests. Has the task of `cx` woken at the next completion.
-    pub(super) fn run(&mut self, cx: Option<&mut Context<'_>>) -> Ran {
+    pub(crate) fn run(&mut self, cx: Option<&mut Context<'_>>) -> Ran {
         if let (Some(cx), Some(ring)) = (cx, self.ring.as_mut()) {
             ring.rest(cx);
         }
@@ -226,7 +226,7 @@ impl Service {
 
     /// Queues a request. Returns it if its group's queue is full. The task of `cx` is then woken
     /// when that may have changed.
-    pub(super) fn queue_request(&mut self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
+    pub(crate) fn queue_request(&mut self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
         let (kind, bytes) = waiting.op.cost();
         let node = self.place(waiting.group);
         let refused = self.queue.push_from(node, waiting.flow.0, kind, bytes, waiting).err();
@@ -237,7 +237,7 @@ impl Service {
     }
 
     /// Ends a request that the pool has completed. Returns its group and its answer.
-    pub(super) fn finished(&mut self, finished: Finished) -> (Group, Answer) {
+    pub(crate) fn finished(&mut self, finished: Finished) -> (Group, Answer) {
         let Finished { token, op, result, .. } = finished;
         let group = self.in_flight[token].as_ref().map_or(Group::CONTROL, |done| done.group);
         (group, self.finish(token, op, result))
@@ -404,7 +404,7 @@ fn may_be_refusal(error: &io::Error) -> bool {
 }
 
 impl Answer {
-    pub(super) fn give(self) {
+    pub(crate) fn give(self) {
         self.0.send(self.1);
     }
 }

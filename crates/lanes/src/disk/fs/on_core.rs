@@ -2,8 +2,8 @@
 
 use std::task::{Context, Waker};
 
-use super::Finished;
-use super::service::{Answer, Waiting};
+use crate::disk::io::op::Finished;
+use crate::disk::io::service::{Answer, Waiting};
 use crate::executor::Core;
 use crate::shared::Message;
 
