@@ -20,7 +20,7 @@ use embedded::Embedded;
 use engine::{Engine, Execution, ParsedTree, Plan, Request, StatementOutcome as Answer, Value};
 use lanes::{Config, Group, Lanes, Reporter};
 use load::StopFlag;
-use storage::Options;
+use storage::StorageOptions;
 
 use crate::error::DemoError;
 use crate::metrics::now_s;
@@ -93,7 +93,8 @@ impl Store {
             ..Config::detect()
         };
         let store = Store(Lanes::start(config).map_err(failed)?);
-        let options = Options { memtable_bytes_max: sizes.memtable_bytes, ..Options::in_dir(dir, 0, 1) };
+        let options =
+            StorageOptions { memtable_bytes_max: sizes.memtable_bytes, ..StorageOptions::in_dir(dir, 0, 1) };
         let open = move || async move {
             let engine = Embedded::open(options).await.map_err(|error| error.to_string())?;
             ENGINE.set(Some(engine));

@@ -71,7 +71,9 @@ impl Embedded {
     ///
     /// # Errors
     /// Returns the errors of [`Shard::open`], or an error if the schema is damaged.
-    pub fn open(options: storage::Options) -> lanes::LocalBoxFuture<'static, Result<Rc<Embedded>, Error>> {
+    pub fn open(
+        options: storage::StorageOptions,
+    ) -> lanes::LocalBoxFuture<'static, Result<Rc<Embedded>, Error>> {
         Embedded::open_at(options, WallClock::default())
     }
 
@@ -81,7 +83,7 @@ impl Embedded {
     /// # Errors
     /// Returns the errors of [`Embedded::open`].
     pub fn open_at(
-        options: storage::Options,
+        options: storage::StorageOptions,
         wall: WallClock,
     ) -> lanes::LocalBoxFuture<'static, Result<Rc<Embedded>, Error>> {
         Box::pin(async move {
@@ -102,7 +104,7 @@ impl Embedded {
             };
             // Keeps all tombstones until the batches that a crash interrupted are replayed.
             let replaying = (lanes::current_core() == 0).then(|| batches.begin(0));
-            let options = storage::Options { batches: batches.clone(), ..options };
+            let options = storage::StorageOptions { batches: batches.clone(), ..options };
             let shard = Shard::open(options).await.map_err(storage_error)?;
             for (table, name) in OWN_TABLES {
                 shard.name(table, format!("system.{name}").into());

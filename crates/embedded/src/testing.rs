@@ -39,7 +39,8 @@ pub(crate) fn session<T: Send + 'static>(
                     reported.lock().expect("no panic holds it").push(event.to_string());
                 }
             });
-            let options = storage::Options { event_sink, ..storage::Options::in_dir(dir, core, cores) };
+            let options =
+                storage::StorageOptions { event_sink, ..storage::StorageOptions::in_dir(dir, core, cores) };
             KEPT.set(Some(Embedded::open(options).await.expect("opens")));
         });
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use lanes::{Config, Group, Lanes, Reporter};
-use storage::{Checked, EventSink, Options, Scrubbed, StorageError, TableId};
+use storage::{Checked, EventSink, Scrubbed, StorageError, StorageOptions, TableId};
 
 use crate::output::print;
 
@@ -72,7 +72,7 @@ fn check(folder: PathBuf) -> Result<Vec<Checked>, String> {
                 eprint!("\rshard {}: {} of {} files ", checked.shard, checked.files_done, checked.files);
             }
         };
-        storage::check(&folder, Options::in_memory().groups, show).await
+        storage::check(&folder, StorageOptions::in_memory().groups, show).await
     });
     lanes.shutdown();
     if progress {

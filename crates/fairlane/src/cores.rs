@@ -14,7 +14,7 @@ use access::{Access, Admin};
 use embedded::{AutoSnapshot, Embedded};
 use engine::Guardrails;
 use lanes::{Group, Lanes};
-use storage::{EventSink, Options, PaceOptions};
+use storage::{EventSink, PaceOptions, StorageOptions};
 use workload::Levels;
 
 use crate::folder::{self, Password, Prepared};
@@ -88,7 +88,7 @@ impl Cores {
     ) -> Result<(), String> {
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
         let options = |core: u32| {
-            let mut options = Options::in_dir(&settings.data_dir, core, cores);
+            let mut options = StorageOptions::in_dir(&settings.data_dir, core, cores);
             options.commit = settings.commit;
             options.event_sink = event_sink.clone();
             options.pace = PaceOptions {
@@ -227,7 +227,7 @@ pub(crate) fn restore_table(lanes: &Lanes, from: &Path, table: &str) -> Result<(
 }
 
 /// Opens the engine of this core.
-async fn open_engine(options: Options, guardrails: Arc<Guardrails>) -> Result<(), engine::Error> {
+async fn open_engine(options: StorageOptions, guardrails: Arc<Guardrails>) -> Result<(), engine::Error> {
     let engine = Embedded::open(options).await?;
     engine::Engine::registry(&*engine).set_guardrails(guardrails);
     ENGINE.set(Some(engine));

@@ -3,7 +3,7 @@
 use frontdoor::{CLOSING_MAX, Limits};
 use lanes::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use storage::Options;
+use storage::StorageOptions;
 
 use crate::settings::{Cpus, REQUEST_MEMORY_BYTES_MIN, Settings};
 
@@ -79,7 +79,7 @@ const MEMTABLE_BYTES_MAX: usize = 256 << 20;
 /// Up to three memtables exist at once, so that 1/16 of the memory each is 3/16. The cache has 1/4.
 /// The rest is for queries, requests, connections and the allocator. `memtables_bytes` replaces the
 /// 3/16.
-pub(crate) fn size(options: &mut Options, memory_bytes: u64, memtables_bytes: Option<u64>) {
+pub(crate) fn size(options: &mut StorageOptions, memory_bytes: u64, memtables_bytes: Option<u64>) {
     let own = (memory_bytes / u64::from(options.shards)) as usize;
     options.memtable_bytes_max = (own / 16).clamp(4 << 20, MEMTABLE_BYTES_MAX);
     if let Some(bytes) = memtables_bytes {
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(kib("   16384 kB"), Some(16 << 20));
         assert_eq!(kib("many"), None);
         assert!(memory_bytes() > 0);
-        let mut options = Options { shards: 4, ..Options::in_memory() };
+        let mut options = StorageOptions { shards: 4, ..StorageOptions::in_memory() };
         size(&mut options, 4 << 30, None);
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (64 << 20, 256 << 20));
         assert_eq!(options.segment_bytes, 8 << 20);

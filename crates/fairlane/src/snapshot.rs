@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use lanes::Group;
-use storage::{Options, StorageError};
+use storage::{StorageError, StorageOptions};
 
 use crate::check::lane;
 use crate::checksums;
@@ -144,7 +144,7 @@ fn make_alone(folder: &Path, names: &SnapshotPaths) -> Result<(), Option<String>
     let mut is_open = false;
     let made = names.make(folder, |_| {
         let made = lanes.block_on(0, Group::CONTROL, move || async move {
-            storage::snapshot(&root, &to, Options::in_memory().groups).await
+            storage::snapshot(&root, &to, StorageOptions::in_memory().groups).await
         });
         is_open = matches!(made, Err(StorageError::Locked { .. }));
         made.map_err(|error| error.to_string())

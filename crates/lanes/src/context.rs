@@ -11,7 +11,7 @@ use crate::deferred::DeferredWork;
 use crate::executor::Core;
 use crate::heavy::Grant;
 use crate::lanes::Lanes;
-use crate::registry::Slot;
+use crate::registry::GroupSlot;
 use crate::shared::CoreShared;
 
 thread_local! {
@@ -104,7 +104,7 @@ pub fn handle() -> Lanes {
 /// Returns the shares of the running task's group. Panics outside of lanes.
 #[must_use]
 pub fn current_shares() -> u32 {
-    with_shared(|_, shared| shared.registry.get(current_group()).map_or(1, Slot::shares))
+    with_shared(|_, shared| shared.registry.get(current_group()).map_or(1, GroupSlot::shares))
 }
 
 /// Returns the number of cores. Panics outside of lanes.

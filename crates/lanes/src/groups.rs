@@ -12,7 +12,7 @@ use sched::{
 
 use crate::counters::{Counters, count};
 use crate::group::NO_GROUP;
-use crate::registry::{Registry, Slot, slot_of};
+use crate::registry::{GroupSlot, Registry, slot_of};
 use crate::task::Runnable;
 use crate::waits::{Timeline, Waits, weighted};
 use crate::{Flow, Group};
@@ -23,7 +23,7 @@ use crate::{Flow, Group};
 const TURN_NS: u32 = LATENCY_SLICE_NS as u32;
 
 /// Returns the scheduler's view of a group.
-fn leaf_spec(found: &Slot) -> LeafSpec {
+fn leaf_spec(found: &GroupSlot) -> LeafSpec {
     LeafSpec { node: found.cpu_spec(), cpu_limit_ppm: found.cpu_limit_ppm() }
 }
 
@@ -127,7 +127,7 @@ impl Groups {
 
     /// Adds the state of a new group. Its slot is free, because it is reused only after this core
     /// has released it.
-    fn place(&mut self, group: Group, found: &Slot, parent: Parent) -> usize {
+    fn place(&mut self, group: Group, found: &GroupSlot, parent: Parent) -> usize {
         let slot = slot_of(group.0);
         if slot >= self.locals.len() {
             self.locals.resize_with(slot + 1, || None);

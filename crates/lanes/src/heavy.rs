@@ -174,15 +174,15 @@ impl Worker {
 const HEAVY_TURN_NS: u32 = 250_000;
 
 /// Queues of tasks that wait for a worker, by group.
-struct Waiting {
+struct WaitingTasks {
     inbox: Inbox<Runnable>,
     /// Shared by workers only, and at the end of the lane by the thread that drains it.
     queues: Mutex<FxHashMap<u32, Rounds<Runnable>>>,
 }
 
-impl Waiting {
-    fn new() -> Waiting {
-        Waiting { inbox: Inbox::new(), queues: Mutex::default() }
+impl WaitingTasks {
+    fn new() -> WaitingTasks {
+        WaitingTasks { inbox: Inbox::new(), queues: Mutex::default() }
     }
 
     fn pop(&self, group: u32) -> Option<Runnable> {
@@ -229,8 +229,8 @@ impl Waiting {
 pub(crate) struct HeavyLane {
     /// Urgent tasks. Their lock is separate, because a worker of a starved lane may lose the CPU
     /// while it holds the other one.
-    urgent: Waiting,
-    rest: Waiting,
+    urgent: WaitingTasks,
+    rest: WaitingTasks,
     pub(crate) workers: [Worker; SEATS],
     /// Number of tasks of all groups that are ready or being polled.
     ready: AtomicU32,
@@ -241,8 +241,8 @@ pub(crate) struct HeavyLane {
 impl HeavyLane {
     pub(crate) fn new() -> HeavyLane {
         HeavyLane {
-            urgent: Waiting::new(),
-            rest: Waiting::new(),
+            urgent: WaitingTasks::new(),
+            rest: WaitingTasks::new(),
             workers: std::array::from_fn(|_| Worker::new()),
             ready: AtomicU32::new(0),
             starved: AtomicBool::new(false),

@@ -20,10 +20,10 @@ use crate::{Group, GroupSpec, Report, Usage, WakeUp};
 
 /// Handle of the lanes of this server. It is cheap to clone and usable from any thread.
 #[derive(Clone)]
-pub struct Lanes(Arc<Server>);
+pub struct Lanes(Arc<ServerLanes>);
 
 /// State that all cores of a server share.
-struct Server {
+struct ServerLanes {
     cores: Box<[Arc<CoreShared>]>,
     registry: Arc<Registry>,
     config: Config,
@@ -49,7 +49,7 @@ impl Lanes {
             Arc::new(CoreShared::new(index, cpus, registry.clone(), count))
         });
         let cores = cores.collect();
-        Lanes(Arc::new(Server {
+        Lanes(Arc::new(ServerLanes {
             cores,
             registry,
             config,

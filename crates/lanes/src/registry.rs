@@ -32,7 +32,7 @@ pub(crate) fn slot_of(group: u32) -> usize {
     (group & (GROUPS_MAX - 1)) as usize
 }
 
-pub(crate) struct Slot {
+pub(crate) struct GroupSlot {
     id: AtomicU32,
     parent: AtomicU32,
     shares: AtomicU32,
@@ -60,7 +60,7 @@ pub(crate) struct Slot {
 
 pub(crate) struct Registry {
     cores: usize,
-    chunks: [AtomicPtr<Slot>; CHUNKS],
+    chunks: [AtomicPtr<GroupSlot>; CHUNKS],
     /// Number of slots ever used.
     used: AtomicU32,
     /// Head of the list of free slots: a tag (against ABA) and slot + 1.
@@ -129,7 +129,7 @@ impl Registry {
     }
 
     /// Returns the slot of an existing group.
-    pub(crate) fn get(&self, group: Group) -> Option<&Slot> {
+    pub(crate) fn get(&self, group: Group) -> Option<&GroupSlot> {
         let slot_number = slot_of(group.0) as u32;
         if slot_number >= self.used.load(Acquire) {
             return None;
@@ -139,7 +139,7 @@ impl Registry {
     }
 
     /// Returns the slot of a dropped group, valid until all cores have released it.
-    pub(crate) fn dropped_slot(&self, group: Group) -> &Slot {
+    pub(crate) fn dropped_slot(&self, group: Group) -> &GroupSlot {
         self.slot(slot_of(group.0) as u32)
     }
 
@@ -187,7 +187,7 @@ impl Registry {
         sums
     }
 
-    fn slot(&self, slot: u32) -> &Slot {
+    fn slot(&self, slot: u32) -> &GroupSlot {
         let (chunk, at) = place(slot);
         let mut first = self.chunks[chunk].load(Acquire);
         if first.is_null() {
@@ -199,9 +199,9 @@ impl Registry {
     }
 
     #[cold]
-    fn make_chunk(&self, chunk: usize) -> *mut Slot {
-        let slots: Box<[Slot]> = (0..chunk_len(chunk)).map(|_| Slot::new(self.cores)).collect();
-        let made = Box::into_raw(slots).cast::<Slot>();
+    fn make_chunk(&self, chunk: usize) -> *mut GroupSlot {
+        let slots: Box<[GroupSlot]> = (0..chunk_len(chunk)).map(|_| GroupSlot::new(self.cores)).collect();
+        let made = Box::into_raw(slots).cast::<GroupSlot>();
         match self.chunks[chunk].compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
             Ok(_) => made,
             Err(others) => {
@@ -228,7 +228,7 @@ impl Registry {
     }
 }
 
-fn free_chunk(first: *mut Slot, chunk: usize) {
+fn free_chunk(first: *mut GroupSlot, chunk: usize) {
     // SAFETY: made by `make_chunk` from a boxed slice of this length, and not used any more.
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, chunk_len(chunk))) });
 }
@@ -244,9 +244,9 @@ impl Drop for Registry {
     }
 }
 
-impl Slot {
-    fn new(cores: usize) -> Slot {
-        Slot {
+impl GroupSlot {
+    fn new(cores: usize) -> GroupSlot {
+        GroupSlot {
             id: AtomicU32::new(NO_GROUP),
             parent: AtomicU32::new(NO_GROUP),
             shares: AtomicU32::new(1),

@@ -130,9 +130,9 @@ impl Timeline {
 
 /// Waits of one group on one core. Written by the core's fast lane, allocated at the first wait.
 #[derive(Default)]
-pub(crate) struct Waits(OnceLock<Box<Table>>);
+pub(crate) struct Waits(OnceLock<Box<WaitTable>>);
 
-struct Table {
+struct WaitTable {
     groups: [AtomicU32; TARGETS],
     /// Parallel to `groups`.
     waited_ns: [AtomicU64; TARGETS],
@@ -159,9 +159,9 @@ impl Waits {
     }
 }
 
-impl Default for Table {
-    fn default() -> Table {
-        Table {
+impl Default for WaitTable {
+    fn default() -> WaitTable {
+        WaitTable {
             groups: [const { AtomicU32::new(NO_GROUP) }; TARGETS],
             waited_ns: [const { AtomicU64::new(0) }; TARGETS],
             others_ns: AtomicU64::new(0),
@@ -171,7 +171,7 @@ impl Default for Table {
     }
 }
 
-impl Table {
+impl WaitTable {
     fn add(&self, group: u32, ns: u64) {
         let known = || self.groups.iter().position(|known| known.load(Relaxed) == group);
         match if group == NO_GROUP { None } else { known().or_else(|| self.entry_for(group)) } {

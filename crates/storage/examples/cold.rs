@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use lanes::Group;
-use storage::{CellRef, Liveness, Options, Pick, RowBuilder, Shard, TableId, TableOptions};
+use storage::{CellRef, Liveness, Pick, RowBuilder, Shard, StorageOptions, TableId, TableOptions};
 use testkit::Random;
 
 const TABLE: TableId = TableId(7);
@@ -186,7 +186,11 @@ fn main() {
         let mut table = TableOptions::default();
         table.block_bytes = block_bytes.map_or(table.block_bytes, |bytes| bytes as usize);
         table.fragment_bytes = file_bytes.unwrap_or(table.fragment_bytes);
-        let options = |cache_bytes| Options { table, cache_bytes, ..Options::in_dir(folder.clone(), 0, 1) };
+        let options = |cache_bytes| StorageOptions {
+            table,
+            cache_bytes,
+            ..StorageOptions::in_dir(folder.clone(), 0, 1)
+        };
         let shard = Shard::open(options(16 << 20)).await.expect("opens");
         fill(&shard, data, rows).await;
         let bytes = shard.stats().file_bytes;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lanes::Group;
-use storage::{CellRef, Commit, CommitMode, Draft, Options, Pick, Read, RowBuilder, Shard, TableId};
+use storage::{CellRef, Commit, CommitMode, Draft, Pick, Read, RowBuilder, Shard, StorageOptions, TableId};
 
 const TABLE: TableId = TableId(7);
 
@@ -66,7 +66,9 @@ async fn read(shard: &Rc<Shard>, name: &str, rows: u64) {
 async fn states(folder: &Path, rows: u64) {
     let periodic = CommitMode::Periodic { every: Duration::from_millis(10) };
     let dir = folder.join("states");
-    let shard = Shard::open(Options { commit: periodic, ..Options::in_dir(dir, 0, 1) }).await.expect("opens");
+    let shard = Shard::open(StorageOptions { commit: periodic, ..StorageOptions::in_dir(dir, 0, 1) })
+        .await
+        .expect("opens");
     fill(&shard, "states", rows, 1).await;
     read(&shard, "fresh memtable", rows).await;
     shard.flush_all().await.expect("flushes");
@@ -91,7 +93,7 @@ fn main() {
     let lanes = testkit::start_lanes(1);
     let folder = dir.clone();
     lanes.block_on(0, Group::CONTROL, move || async move {
-        let memory = Options { memtable_bytes_max: 8 << 30, ..Options::in_memory() };
+        let memory = StorageOptions { memtable_bytes_max: 8 << 30, ..StorageOptions::in_memory() };
         let shard = Shard::open(memory).await.expect("opens");
         fill(&shard, "memory", rows, 1).await;
         fill(&shard, "memory, over older ones", rows, 2).await;
@@ -101,7 +103,7 @@ fn main() {
         drop(shard);
         let periodic = CommitMode::Periodic { every: Duration::from_millis(10) };
         for (name, commit) in [("durable", CommitMode::Batch), ("periodic", periodic)] {
-            let options = Options { commit, ..Options::in_dir(folder.join(name), 0, 1) };
+            let options = StorageOptions { commit, ..StorageOptions::in_dir(folder.join(name), 0, 1) };
             let shard = Shard::open(options).await.expect("opens");
             fill(&shard, name, rows.min(1_000_000), 1).await;
             let stats = shard.stats();

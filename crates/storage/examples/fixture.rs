@@ -11,7 +11,7 @@ use std::rc::Rc;
 use lanes::Group;
 use storage::{
     CellRef, Change, ColumnEncoding, ColumnLayout, Compression, Deletion, Expiry, Liveness, Mutation,
-    Options, RowBuilder, Shard, TableId, TableOptions,
+    RowBuilder, Shard, StorageOptions, TableId, TableOptions,
 };
 
 const SIMPLE: TableId = TableId(1);
@@ -79,7 +79,7 @@ fn main() {
     let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, move || async move {
         let table = TableOptions { compression, block_bytes: 2048, ..TableOptions::default() };
-        let options = Options { table, segment_bytes: 256 << 10, ..Options::in_dir(dir, 0, 1) };
+        let options = StorageOptions { table, segment_bytes: 256 << 10, ..StorageOptions::in_dir(dir, 0, 1) };
         let shard = Shard::open(options).await.expect("opens");
         fill(&shard).await;
         std::process::exit(0);

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use lanes::Group;
 use storage::{
-    BatchRequest, CellRef, ColumnEncoding, ColumnLayout, ColumnType, Liveness, Options, RowBuilder,
-    ScanColumn, Shard, TableId, TableOptions,
+    BatchRequest, CellRef, ColumnEncoding, ColumnLayout, ColumnType, Liveness, RowBuilder, ScanColumn, Shard,
+    StorageOptions, TableId, TableOptions,
 };
 
 const TABLE: TableId = TableId(7);
@@ -87,7 +87,8 @@ fn main() {
     lanes.block_on(0, Group::CONTROL, move || async move {
         let table = TableOptions::default();
         let table = TableOptions { block_bytes: block_bytes.unwrap_or(table.block_bytes), ..table };
-        let options = Options { memtable_bytes_max: 1 << 30, table, ..Options::in_dir(folder, 0, 1) };
+        let options =
+            StorageOptions { memtable_bytes_max: 1 << 30, table, ..StorageOptions::in_dir(folder, 0, 1) };
         let shard = Shard::open(options).await.expect("opens");
         fill(&shard, rows).await;
         let stats = shard.stats();

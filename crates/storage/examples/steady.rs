@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use lanes::Group;
 use storage::{
-    CellRef, CommitMode, Draft, Options, Pick, RowBuilder, Shard, Stats, Strategy, TableId, TableOptions,
+    CellRef, CommitMode, Draft, Pick, RowBuilder, Shard, Stats, StorageOptions, Strategy, TableId,
+    TableOptions,
 };
 use testkit::Random;
 
@@ -125,9 +126,12 @@ fn main() {
                 let commit = CommitMode::Periodic { every: Duration::from_millis(10) };
                 let table = TableOptions { strategy, ..TableOptions::default() };
                 let cache_bytes = (rows as usize * 220 / 10).max(8 << 20);
-                let sizes =
-                    Options { memtable_bytes_max: 16 << 20, cache_bytes, ..Options::in_dir(folder, 0, 1) };
-                let shard = Shard::open(Options { commit, table, ..sizes }).await.expect("opens");
+                let sizes = StorageOptions {
+                    memtable_bytes_max: 16 << 20,
+                    cache_bytes,
+                    ..StorageOptions::in_dir(folder, 0, 1)
+                };
+                let shard = Shard::open(StorageOptions { commit, table, ..sizes }).await.expect("opens");
                 fill(&shard, rows).await;
                 let before = shard.stats();
                 let asked = shard.table_stats(TABLE).searched;

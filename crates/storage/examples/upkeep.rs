@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use lanes::{Group, Lanes};
-use storage::{CellRef, Options, RowBuilder, Shard, TableId};
+use storage::{CellRef, RowBuilder, Shard, StorageOptions, TableId};
 use testkit::Random;
 
 const TABLE: TableId = TableId(7);
@@ -54,7 +54,8 @@ fn main() {
         let dir = std::env::temp_dir().join(format!("fairlane-storage-upkeep-{}-{run}", std::process::id()));
         let (folder, counted) = (dir.clone(), lanes.clone());
         let (flushed_ns, merged_ns) = lanes.block_on(0, Group::CONTROL, move || async move {
-            let options = Options { memtable_bytes_max: 1 << 30, ..Options::in_dir(folder, 0, 1) };
+            let options =
+                StorageOptions { memtable_bytes_max: 1 << 30, ..StorageOptions::in_dir(folder, 0, 1) };
             let shard = Shard::open(options).await.expect("opens");
             let before_ns = used_ns(&counted, Group::FLUSH);
             for timestamp in 1..=2 {

@@ -263,7 +263,7 @@ mod tests {
         let event_sink =
             EventSink::new(move |event| taken.lock().expect("no panic holds it").push(event.to_string()));
         lanes.block_on(0, Group::CONTROL, move || async move {
-            let disk = OnLanes::new(crate::Options::in_memory().groups, event_sink);
+            let disk = OnLanes::new(crate::StorageOptions::in_memory().groups, event_sink);
             disk.spawn(Work::Flush, Box::pin(async {}));
             disk.spawn(Work::Log, Box::pin(async { panic!("this panic is part of the test") }));
             // The task runs when its group gets its slice.

@@ -157,7 +157,7 @@ impl Default for PaceOptions {
 
 /// The settings of one shard.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct StorageOptions {
     /// Data folder, shared by all shards of a server. `None` keeps everything in memory, and
     /// nothing is durable.
     pub dir: Option<PathBuf>,
@@ -196,13 +196,14 @@ pub struct Options {
     pub event_sink: EventSink,
 }
 
-/// Largest row that a reader builds, in units of [`Options::row_bytes_max`]. Files of an earlier
-/// start may have more of a row than is known, and columns that are no collections do not count.
+/// Largest row that a reader builds, in units of [`StorageOptions::row_bytes_max`]. Files of an
+/// earlier start may have more of a row than is known, and columns that are no collections do not
+/// count.
 const READ_UNITS: usize = 4;
 /// The same for compactions, which read all columns.
 const COMPACTION_UNITS: usize = 16;
 
-impl Options {
+impl StorageOptions {
     /// Returns the largest row in bytes that readers build.
     pub(crate) fn read_row_bytes_max(&self) -> usize {
         self.row_bytes_max.saturating_mul(READ_UNITS)
@@ -214,8 +215,8 @@ impl Options {
     }
 
     /// Returns the options of a single shard that keeps everything in memory.
-    pub fn in_memory() -> Options {
-        Options {
+    pub fn in_memory() -> StorageOptions {
+        StorageOptions {
             dir: None,
             shard: 0,
             shards: 1,
@@ -239,8 +240,8 @@ impl Options {
     }
 
     /// Returns the options of one of `shards` shards in `dir`, with the sizes of
-    /// [`Options::in_memory`].
-    pub fn in_dir(dir: impl Into<PathBuf>, shard: u32, shards: u32) -> Options {
-        Options { dir: Some(dir.into()), shard, shards, ..Options::in_memory() }
+    /// [`StorageOptions::in_memory`].
+    pub fn in_dir(dir: impl Into<PathBuf>, shard: u32, shards: u32) -> StorageOptions {
+        StorageOptions { dir: Some(dir.into()), shard, shards, ..StorageOptions::in_memory() }
     }
 }

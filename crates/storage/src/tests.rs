@@ -105,7 +105,7 @@ impl Model {
         let statics =
             changes.iter().filter_map(|c| if let Change::Static(row) = c { Some(row.cells()) } else { None });
         let statics = win(statics.flatten().collect(), partition);
-        let mut by_row: BTreeMap<Bytes, Vec<&Row>> = BTreeMap::new();
+        let mut by_row: BTreeMap<Bytes, Vec<&EncodedRow>> = BTreeMap::new();
         for change in &changes {
             if let Change::Row(row) = change {
                 by_row.entry(Bytes::copy_from_slice(row.clustering())).or_default().push(row);
@@ -203,15 +203,15 @@ fn mutation(random: &mut Random, timestamp: i64, now_s: u32) -> Mutation {
     Mutation { table: TableId(u128::from(random.below(TABLES))), token, key, changes: vec![change] }
 }
 
-fn options() -> Options {
-    Options {
+fn options() -> StorageOptions {
+    StorageOptions {
         memtable_bytes_max: 24 << 10,
         segment_bytes: 64 << 10,
         record_bytes_max: 32 << 10,
         reserve_bytes: 16 << 10,
         table: TableOptions { block_bytes: 512, fragment_bytes: 1500, ..TableOptions::default() },
         cache_bytes: 24 << 10,
-        ..Options::in_dir("/data", 0, 1)
+        ..StorageOptions::in_dir("/data", 0, 1)
     }
 }
 
@@ -223,7 +223,7 @@ fn no_complaint() -> EventSink {
     })
 }
 
-fn open(sim: &Arc<Sim>, options: &Options) -> Result<Rc<Shard>, StorageError> {
+fn open(sim: &Arc<Sim>, options: &StorageOptions) -> Result<Rc<Shard>, StorageError> {
     block_on(Shard::open_in(options.clone(), sim.clone()))
 }
 
@@ -352,7 +352,7 @@ fn history(seed: u64, forget: bool) -> Stats {
     let strategy = strategies[seed as usize % strategies.len()];
     let compression = [Compression::Lz4, Compression::Zstd, Compression::None][seed as usize % 3];
     let table = TableOptions { gc_grace_s, strategy, compression, ..options().table };
-    let options = Options { table, event_sink: no_complaint(), ..options() };
+    let options = StorageOptions { table, event_sink: no_complaint(), ..options() };
     let mut shard = open(&sim, &options).unwrap();
     let mut model = Model::default();
     let mut acknowledged = 0;
@@ -564,7 +564,7 @@ fn too_large_mutation_is_refused_without_effect() {
 
 #[test]
 fn shard_in_memory_agrees_with_the_model() {
-    let shard = block_on(Shard::open_in(Options::in_memory(), Arc::new(Sim::default()))).unwrap();
+    let shard = block_on(Shard::open_in(StorageOptions::in_memory(), Arc::new(Sim::default()))).unwrap();
     let mut random = Random::new(11);
     let mut model = Model::default();
     for timestamp in 0..300 {

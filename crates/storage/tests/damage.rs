@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use lanes::{Group, Lanes};
-use storage::{CellRef, EventSink, Options, Pick, RowBuilder, Shard, TableId};
+use storage::{CellRef, EventSink, Pick, RowBuilder, Shard, StorageOptions, TableId};
 use testkit::Folder;
 
 const TABLE: TableId = TableId(1 << 64);
@@ -36,7 +36,7 @@ fn fill(lanes: &Lanes, dir: &Path, older: &Path, crashed: &Path) {
     let older = older.to_owned();
     let crashed = crashed.to_owned();
     lanes.block_on(0, Group::CONTROL, move || async move {
-        let options = Options { segment_bytes: 64 << 10, ..Options::in_dir(&dir, 0, 1) };
+        let options = StorageOptions { segment_bytes: 64 << 10, ..StorageOptions::in_dir(&dir, 0, 1) };
         let shard = Shard::open(options).await.expect("opens");
         for number in 0..ROWS / 2 {
             put(&shard, number).await;
@@ -69,7 +69,7 @@ fn start(lanes: &Lanes, dir: &Path) -> (Option<String>, Vec<String>) {
             sink.lock().expect("whole").push(event.to_string());
         }
     });
-    let options = Options { segment_bytes: 64 << 10, event_sink, ..Options::in_dir(dir, 0, 1) };
+    let options = StorageOptions { segment_bytes: 64 << 10, event_sink, ..StorageOptions::in_dir(dir, 0, 1) };
     let error = lanes.block_on(0, Group::CONTROL, move || async move {
         let shard = match Shard::open(options).await {
             Ok(shard) => shard,

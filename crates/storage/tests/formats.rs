@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use lanes::Group;
-use storage::{CellRef, Options, Shard, TableId};
+use storage::{CellRef, Shard, StorageOptions, TableId};
 use testkit::Folder;
 
 /// A time at which the expiring cells of the fixtures are dead, in Unix seconds.
@@ -43,7 +43,7 @@ fn check_counts(fixture: &'static str) {
     let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, move || async move {
         for start in ["first", "second"] {
-            let shard = Shard::open(Options::in_dir(&dir, 0, 1)).await.expect("it opens");
+            let shard = Shard::open(StorageOptions::in_dir(&dir, 0, 1)).await.expect("it opens");
             for (table, expected) in EXPECTED {
                 let (mut partitions, mut rows) = (0, 0);
                 let mut scan = shard.scan(TableId(table), i64::MIN..=i64::MAX, None, NOW_S);
@@ -64,7 +64,7 @@ fn check_values(fixture: &'static str) {
     let dir = folder.to_path_buf();
     let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, move || async move {
-        let shard = Shard::open(Options::in_dir(&dir, 0, 1)).await.expect("it opens");
+        let shard = Shard::open(StorageOptions::in_dir(&dir, 0, 1)).await.expect("it opens");
         let value = |cell: Option<CellRef<'_>>| cell.and_then(|cell| cell.value().map(<[u8]>::to_vec));
         let mut scan = shard.scan(TableId(1), i64::MIN..=i64::MAX, None, NOW_S);
         while let Some((_, key, view)) = scan.next().await.expect("it is read") {
@@ -114,7 +114,7 @@ fn folder_with_another_layout_version_is_refused() {
     let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, move || async move {
         let refused =
-            Shard::open(Options::in_dir(&dir, 0, 1)).await.expect_err("another version").to_string();
+            Shard::open(StorageOptions::in_dir(&dir, 0, 1)).await.expect_err("another version").to_string();
         assert!(refused.contains("format version 1, expected 2"), "{refused}");
     });
     lanes.shutdown();

@@ -5,15 +5,17 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use lanes::Group;
-use storage::{CellRef, Commit, Options, Pick, RowBuilder, Shard, StorageError, TableId, TableOptions};
+use storage::{
+    CellRef, Commit, Pick, RowBuilder, Shard, StorageError, StorageOptions, TableId, TableOptions,
+};
 use testkit::{Folder, Random};
 
 const TABLE: TableId = TableId(7);
 
-fn options(folder: &Folder) -> Options {
-    let small = Options::in_dir(folder.path(), 0, 1);
+fn options(folder: &Folder) -> StorageOptions {
+    let small = StorageOptions::in_dir(folder.path(), 0, 1);
     let table = TableOptions { block_bytes: 8 << 10, ..small.table };
-    Options { memtable_bytes_max: 256 << 10, segment_bytes: 1 << 20, table, ..small }
+    StorageOptions { memtable_bytes_max: 256 << 10, segment_bytes: 1 << 20, table, ..small }
 }
 
 fn on_a_lane<F, Fut>(run: F)
@@ -95,7 +97,7 @@ fn acknowledged_writes_are_present_after_reopening() {
 #[test]
 fn file_written_around_the_page_cache_reads_back() {
     let folder = Folder::new("storage");
-    let options = Options { memtable_bytes_max: 64 << 20, ..options(&folder) };
+    let options = StorageOptions { memtable_bytes_max: 64 << 20, ..options(&folder) };
     let value = |number: u64| {
         let mut random = Random::new(number);
         (0..128).flat_map(|_| random.next_u64().to_be_bytes()).collect::<Vec<u8>>()

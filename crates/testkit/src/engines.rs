@@ -8,7 +8,7 @@ use std::sync::Arc;
 use embedded::{Embedded, WallClock};
 use engine::{ColumnSpec, Engine, Error, ParsedTree, Request, ResultRows, StatementOutcome};
 use lanes::{Group, Lanes};
-use storage::Options;
+use storage::StorageOptions;
 
 /// Creates the keyspace that the statements of most tests use.
 pub const KEYSPACE: &str =
@@ -28,7 +28,7 @@ pub fn engine() -> Rc<Embedded> {
 #[derive(Clone, Debug)]
 pub struct Setup {
     cores: usize,
-    options: Options,
+    options: StorageOptions,
     clock: WallClock,
 }
 
@@ -36,7 +36,7 @@ impl Setup {
     /// Engines of `cores` cores in memory.
     #[must_use]
     pub fn new(cores: usize) -> Setup {
-        Setup { cores, options: Options::in_memory(), clock: WallClock::default() }
+        Setup { cores, options: StorageOptions::in_memory(), clock: WallClock::default() }
     }
 
     /// Keeps data in `dir`, or in memory if it is `None`.
@@ -48,7 +48,7 @@ impl Setup {
 
     /// Changes options of the storage of all cores.
     #[must_use]
-    pub fn options(mut self, change: impl FnOnce(&mut Options)) -> Setup {
+    pub fn options(mut self, change: impl FnOnce(&mut StorageOptions)) -> Setup {
         change(&mut self.options);
         self
     }
@@ -72,7 +72,7 @@ impl Setup {
     pub fn open(self, lanes: &Lanes) {
         for core in 0..self.cores {
             let Setup { options, clock, .. } = self.clone();
-            let options = Options { shard: core as u32, shards: self.cores as u32, ..options };
+            let options = StorageOptions { shard: core as u32, shards: self.cores as u32, ..options };
             lanes.block_on(core, Group::CONTROL, move || async move {
                 ENGINE.set(Some(Embedded::open_at(options, clock).await.expect("the engine opens")));
             });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use engine::{ColumnSpec, Columns, Error, ResultRows, StatementOutcome};
 use schema::{CqlType, TableDef};
-use storage::{Progress, Scrubbed, Shard, StorageError, TableId};
+use storage::{Scrubbed, Shard, StorageError, TableId, WorkProgress};
 
 use crate::{Embedded, storage_error};
 
@@ -17,7 +17,7 @@ use crate::{Embedded, storage_error};
 const NAMED_MAX: usize = 16;
 
 /// Cancels the work on all cores when the statement ends.
-struct CancelOnDrop(Progress);
+struct CancelOnDrop(WorkProgress);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -27,7 +27,7 @@ impl Drop for CancelOnDrop {
 
 /// Compacts all runs of a table to one.
 pub(crate) async fn compact(table: TableId) -> Result<StatementOutcome, Error> {
-    let compact = move |shard: Rc<Shard>, group, progress: Progress| async move {
+    let compact = move |shard: Rc<Shard>, group, progress: WorkProgress| async move {
         shard.compact(table, i64::MIN..=i64::MAX, group, &progress).await
     };
     on_all_cores(compact).await.map(|_| StatementOutcome::Void)
@@ -35,13 +35,13 @@ pub(crate) async fn compact(table: TableId) -> Result<StatementOutcome, Error> {
 
 /// Flushes all tables: they share the log, so flushing one alone would not shorten it.
 pub(crate) async fn flush() -> Result<StatementOutcome, Error> {
-    let flush = |shard: Rc<Shard>, _, progress: Progress| async move { shard.flush_with(&progress).await };
+    let flush = |shard: Rc<Shard>, _, progress: WorkProgress| async move { shard.flush_with(&progress).await };
     on_all_cores(flush).await.map(|_| StatementOutcome::Void)
 }
 
 /// Rewrites the readable data of a table's damaged files. The result has one row per core.
 pub(crate) async fn scrub(table: TableId, columns: Columns) -> Result<StatementOutcome, Error> {
-    let scrub = move |shard: Rc<Shard>, group, progress: Progress| async move {
+    let scrub = move |shard: Rc<Shard>, group, progress: WorkProgress| async move {
         shard.scrub(table, group, &progress).await
     };
     let scrubbed = on_all_cores(scrub).await?;
@@ -51,11 +51,11 @@ pub(crate) async fn scrub(table: TableId, columns: Columns) -> Result<StatementO
 /// Runs the work on every core. Returns their results.
 async fn on_all_cores<T, Fut, F>(work: F) -> Result<Vec<T>, Error>
 where
-    F: FnOnce(Rc<Shard>, lanes::Group, Progress) -> Fut + Clone + Send + 'static,
+    F: FnOnce(Rc<Shard>, lanes::Group, WorkProgress) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = Result<T, StorageError>> + 'static,
     T: Send + 'static,
 {
-    let progress = CancelOnDrop(Progress::default());
+    let progress = CancelOnDrop(WorkProgress::default());
     let group = lanes::current_group();
     let cores: Vec<_> = (0..lanes::cores())
         .map(|core| {

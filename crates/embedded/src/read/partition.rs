@@ -213,7 +213,7 @@ impl Slice {
     async fn rows(
         &self,
         partition: OpenPartition<'_>,
-        rows: storage::Rows<'_>,
+        rows: storage::RowViews<'_>,
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
@@ -226,7 +226,7 @@ impl Slice {
     async fn add_rows(
         &self,
         partition: OpenPartition<'_>,
-        mut rows: storage::Rows<'_>,
+        mut rows: storage::RowViews<'_>,
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {

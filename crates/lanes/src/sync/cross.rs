@@ -23,7 +23,7 @@ const WAITING: u8 = 1;
 /// The sender is done with both; the receiver owns both.
 const SENT: u8 = 2;
 
-struct State<T> {
+struct CrossState<T> {
     state: AtomicU8,
     waker: UnsafeCell<Option<Waker>>,
     value: UnsafeCell<Option<T>>,
@@ -31,20 +31,20 @@ struct State<T> {
 
 // SAFETY: the state passes both cells from side to side with release and acquire. T moves from one
 // thread to another.
-unsafe impl<T: Send> Send for State<T> {}
+unsafe impl<T: Send> Send for CrossState<T> {}
 // SAFETY: as above; no two threads ever hold a reference into the same cell.
-unsafe impl<T: Send> Sync for State<T> {}
+unsafe impl<T: Send> Sync for CrossState<T> {}
 
 /// Sending side.
-pub struct Sender<T>(Arc<State<T>>);
+pub struct Sender<T>(Arc<CrossState<T>>);
 
 /// Receiving side.
-pub struct Receiver<T>(Arc<State<T>>);
+pub struct Receiver<T>(Arc<CrossState<T>>);
 
 /// Creates a channel for one value.
 #[must_use]
 pub fn oneshot<T: Send>() -> (Sender<T>, Receiver<T>) {
-    let state = Arc::new(State {
+    let state = Arc::new(CrossState {
         state: AtomicU8::new(EMPTY),
         waker: UnsafeCell::new(None),
         value: UnsafeCell::new(None),

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use super::Closed;
 
 #[derive(Debug)]
-struct State<T> {
+struct ChannelState<T> {
     queue: VecDeque<T>,
     depth_max: usize,
     receiver: Option<Waker>,
@@ -21,11 +21,11 @@ struct State<T> {
 
 /// Sending side. Clones share the queue.
 #[derive(Debug)]
-pub struct Sender<T>(Rc<RefCell<State<T>>>);
+pub struct Sender<T>(Rc<RefCell<ChannelState<T>>>);
 
 /// Receiving side, first in, first out.
 #[derive(Debug)]
-pub struct Receiver<T>(Rc<RefCell<State<T>>>);
+pub struct Receiver<T>(Rc<RefCell<ChannelState<T>>>);
 
 /// Reason why a value was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub enum TrySendError<T> {
 /// Creates a queue of at most `depth_max` values (at least one).
 #[must_use]
 pub fn channel<T>(depth_max: usize) -> (Sender<T>, Receiver<T>) {
-    let state = Rc::new(RefCell::new(State {
+    let state = Rc::new(RefCell::new(ChannelState {
         queue: VecDeque::new(),
         depth_max: depth_max.max(1),
         receiver: None,

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use super::Closed;
 
 #[derive(Debug)]
-struct State<T> {
+struct OneshotState<T> {
     value: Option<T>,
     waker: Option<Waker>,
     receiver: bool,
@@ -18,16 +18,17 @@ struct State<T> {
 
 /// Sending side.
 #[derive(Debug)]
-pub struct Sender<T>(Rc<RefCell<State<T>>>);
+pub struct Sender<T>(Rc<RefCell<OneshotState<T>>>);
 
 /// Receiving side.
 #[derive(Debug)]
-pub struct Receiver<T>(Rc<RefCell<State<T>>>);
+pub struct Receiver<T>(Rc<RefCell<OneshotState<T>>>);
 
 /// Creates a channel for one value.
 #[must_use]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let state = Rc::new(RefCell::new(State { value: None, waker: None, receiver: true, sender: true }));
+    let state =
+        Rc::new(RefCell::new(OneshotState { value: None, waker: None, receiver: true, sender: true }));
     (Sender(state.clone()), Receiver(state))
 }
 

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use crate::background::Background;
 use crate::env::LocalBoxFuture;
 use crate::event::FlushReason;
-use crate::state::State;
+use crate::state::ShardState;
 use crate::state::memory::FROZEN_MAX;
 
 impl Background {
     /// Accounts for a write to a memtable, and freezes full memtables. `record` is the last log
     /// record in them.
-    pub(crate) fn applied(&self, state: &mut State, record: u64) {
+    pub(crate) fn applied(&self, state: &mut ShardState, record: u64) {
         let Some(log) = &self.jobs.log else { return };
         let length = log.length();
         let filled = (state.memory.bytes as u64).max(self.log_bound.fill(length - state.memory.log_from));
@@ -30,7 +30,7 @@ impl Background {
     }
 
     /// Limits the log to a bounded length after the oldest record that is not flushed.
-    pub(crate) fn bound_log(&self, state: &State) {
+    pub(crate) fn bound_log(&self, state: &ShardState) {
         if let Some(log) = &self.jobs.log {
             let length = log.length();
             log.set_limit(length - state.memory.live_log(length) + self.log_bound.refuse_at());

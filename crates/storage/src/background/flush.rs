@@ -18,7 +18,7 @@ use crate::memtable::{Memtable, ScanFrom};
 use crate::model::TableId;
 use crate::read::merge::MergeStream;
 use crate::state::memory::{FROZEN_MAX, Frozen};
-use crate::state::progress::Progress;
+use crate::state::progress::WorkProgress;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 
@@ -65,7 +65,7 @@ impl Background {
             let Some(memtable) = self.frozen_memtable(*id, generation) else { continue };
             let part =
                 u128::from(frozen.bytes) * memtable.len() as u128 / u128::from(frozen.partitions.max(1));
-            let progress = Progress::default();
+            let progress = WorkProgress::default();
             progress.add_total(part as u64);
             let _task =
                 self.jobs.tasks.begin(TaskKind::Flush, Some(*id), 0, self.jobs.env.now_s(), progress.clone());
@@ -227,7 +227,7 @@ impl Background {
     }
 
     /// See [`crate::Shard::flush_with`].
-    pub(crate) async fn flush_with(&self, progress: &Progress) -> Result<(), StorageError> {
+    pub(crate) async fn flush_with(&self, progress: &WorkProgress) -> Result<(), StorageError> {
         if progress.is_cancelled() {
             return Err(StorageError::Cancelled);
         }

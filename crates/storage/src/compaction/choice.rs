@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::compaction::Compactor;
 use crate::compaction::strategy::dead::{self, Dead};
 use crate::compaction::strategy::need::{self, Candidate};
-use crate::compaction::strategy::{self, Run};
+use crate::compaction::strategy::{self, RunSize};
 use crate::jobs::pacing::CompactionLoad;
 use crate::model::TableId;
 use crate::options::TableOptions;
 use crate::state::needs::Choice;
-use crate::state::{State, Table};
+use crate::state::{ShardState, ShardTable};
 use crate::table::file::TableFile;
-use crate::table::runs::{self, Files};
+use crate::table::runs::{FileRun, Files};
 
 /// Partitions of a run that are looked up in other runs, to estimate the fraction with older data
 /// elsewhere.
@@ -21,7 +21,7 @@ const SAMPLE: usize = 32;
 
 impl Compactor {
     /// Returns the compaction that a table needs.
-    pub(crate) fn choice(&self, state: &State, id: TableId, table: &Table) -> Choice {
+    pub(crate) fn choice(&self, state: &ShardState, id: TableId, table: &ShardTable) -> Choice {
         let env = &self.jobs.env;
         let choose = || {
             let (options, now_s) = (state.settings.options(id), env.now_s());
@@ -32,7 +32,7 @@ impl Compactor {
 
     /// Returns the table whose compaction should start now, and the runs to compact, beside
     /// compactions in flight.
-    pub(super) fn most_needed(&self, state: &State) -> Option<(TableId, Rc<[u64]>)> {
+    pub(super) fn most_needed(&self, state: &ShardState) -> Option<(TableId, Rc<[u64]>)> {
         let in_flight = self.in_flight.borrow();
         let left = in_flight.iter().filter(|merge| !merge.requested).map(|merge| merge.progress.left());
         let limit = need::size_limit(left)?;
@@ -51,7 +51,7 @@ impl Compactor {
     }
 
     /// Returns the compactions in flight and in need.
-    pub(crate) fn load(&self, state: &State) -> CompactionLoad {
+    pub(crate) fn load(&self, state: &ShardState) -> CompactionLoad {
         let waiting = state.tables.iter().map(|(id, table)| self.choice(state, *id, table).backlog);
         let in_flight = self.in_flight.borrow();
         let left = in_flight.iter().map(|compaction| compaction.progress.left());
@@ -61,7 +61,7 @@ impl Compactor {
 
     /// Returns how much writers must be slowed because runs pile up, in millionths. Tables whose
     /// compactions fail do not count: slowing would not help them.
-    pub(super) fn runs_pressure_ppm(&self, state: &State) -> u32 {
+    pub(super) fn runs_pressure_ppm(&self, state: &ShardState) -> u32 {
         let tables = state.tables.iter().filter(|(_, table)| !table.failures.waits);
         let pressure = tables.map(|(id, table)| {
             let threshold = state.settings.options(*id).min_threshold;
@@ -71,18 +71,18 @@ impl Compactor {
     }
 }
 
-fn choose(options: &TableOptions, forget_before_s: u32, table: &Table, now_s: u32) -> Choice {
-    let idle: Vec<&Arc<runs::Run>> =
+fn choose(options: &TableOptions, forget_before_s: u32, table: &ShardTable, now_s: u32) -> Choice {
+    let idle: Vec<&Arc<FileRun>> =
         table.files.runs().iter().filter(|run| run.has_sound() && !table.needs.has(run.number)).collect();
-    let runs: Vec<Run> =
-        idle.iter().map(|run| Run { bytes: run.sound_bytes(), newest: run.known.newest }).collect();
+    let runs: Vec<RunSize> =
+        idle.iter().map(|run| RunSize { bytes: run.sound_bytes(), newest: run.known.newest }).collect();
     if let Some(chosen) = strategy::compaction(options, &runs, options.timestamp_at(now_s)) {
         let backlog = strategy::backlog_bytes(options, &runs, &chosen);
         let numbers: Vec<u64> = chosen.runs.iter().map(|at| idle[*at].number).collect();
         let bytes = chosen.runs.iter().map(|at| runs[*at].bytes).sum();
         return Choice { runs: numbers.into(), bytes, waiting: chosen.waiting, backlog };
     }
-    let due = |run: &&&Arc<runs::Run>| {
+    let due = |run: &&&Arc<FileRun>| {
         let dead = dead_of(options, forget_before_s, &table.files, run, now_s);
         dead::is_due(options, &dead, now_s)
     };
@@ -95,7 +95,7 @@ fn choose(options: &TableOptions, forget_before_s: u32, table: &Table, now_s: u3
     })
 }
 
-fn dead_of(options: &TableOptions, forget_before_s: u32, all: &Files, run: &runs::Run, now_s: u32) -> Dead {
+fn dead_of(options: &TableOptions, forget_before_s: u32, all: &Files, run: &FileRun, now_s: u32) -> Dead {
     let known = &run.known;
     let mut dead = Dead {
         all: known.cells.saturating_add(known.rows),
@@ -112,11 +112,11 @@ fn dead_of(options: &TableOptions, forget_before_s: u32, all: &Files, run: &runs
 
 /// Estimates the fraction of a run's partitions of which another run may have older data, in
 /// millionths.
-fn elsewhere_ppm(all: &Files, run: &runs::Run) -> u32 {
-    let older = |other: &&Arc<runs::Run>| {
+fn elsewhere_ppm(all: &Files, run: &FileRun) -> u32 {
+    let older = |other: &&Arc<FileRun>| {
         other.number != run.number && other.known.timestamps.0 <= run.known.timestamps.1
     };
-    let older: Vec<&Arc<runs::Run>> = all.runs().iter().filter(older).collect();
+    let older: Vec<&Arc<FileRun>> = all.runs().iter().filter(older).collect();
     if older.is_empty() {
         return 0;
     }
@@ -127,7 +127,7 @@ fn elsewhere_ppm(all: &Files, run: &runs::Run) -> u32 {
         let blocks = file.index.iter().step_by(file.index.len().div_ceil(share).max(1));
         for token in blocks.map(|block| block.start.token).filter(|token| file.entry.owns(*token)) {
             taken += 1;
-            let may_have = |other: &&Arc<runs::Run>| other.at(token).is_some_and(|f| f.may_contain(token));
+            let may_have = |other: &&Arc<FileRun>| other.at(token).is_some_and(|f| f.may_contain(token));
             elsewhere += u64::from(older.iter().any(may_have));
         }
     }

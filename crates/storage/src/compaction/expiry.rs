@@ -17,9 +17,9 @@ use crate::event::Event;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::model::TableId;
 use crate::model::partition::Partition;
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::read::merge::MergeStream;
-use crate::state::Table;
+use crate::state::ShardTable;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 
@@ -151,7 +151,7 @@ impl Compactor {
 
 /// Returns the files in which everything died before `forget_before_s`, and which shadow nothing
 /// that is alive in other files at `now_s`.
-fn dead_files(table: &Table, forget_before_s: u32, now_s: u32) -> Vec<Arc<TableFile>> {
+fn dead_files(table: &ShardTable, forget_before_s: u32, now_s: u32) -> Vec<Arc<TableFile>> {
     let died = |file: &TableFile, before_s: u32| {
         file.statistics.is_some_and(|statistics| statistics.all_dead_s < before_s)
     };
@@ -188,7 +188,7 @@ async fn oldest_in(memory: Vec<Memtable>, env: Arc<dyn Env>) -> Result<i64, Stor
 }
 
 fn oldest_of(partition: &Partition) -> i64 {
-    let of_row = |row: &Row| {
+    let of_row = |row: &EncodedRow| {
         let cells = row.cells().map(|cell| cell.timestamp);
         let marks = row.marker().map(|marker| marker.timestamp);
         cells.chain(marks).chain(row.deletion().map(|deletion| deletion.timestamp)).min()

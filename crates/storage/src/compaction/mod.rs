@@ -33,7 +33,7 @@ use crate::model::TableId;
 use crate::options::Strategy;
 use crate::read::merge::MergeStream;
 use crate::state::needs::InFlight;
-use crate::state::progress::Progress;
+use crate::state::progress::WorkProgress;
 use crate::state::retry::Failures;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
@@ -44,7 +44,7 @@ pub(crate) struct CompactionTask {
     pub(crate) table: TableId,
     pub(crate) inputs: Vec<Arc<TableFile>>,
     pub(crate) work: Work,
-    pub(crate) progress: Progress,
+    pub(crate) progress: WorkProgress,
 }
 
 /// Compacts the files of a shard's tables.
@@ -84,8 +84,12 @@ impl Compactor {
                 })
                 .await;
             let Some((id, inputs)) = next else { return self.jobs.leave() };
-            let merge =
-                CompactionTask { table: id, inputs, work: Work::Compaction, progress: Progress::default() };
+            let merge = CompactionTask {
+                table: id,
+                inputs,
+                work: Work::Compaction,
+                progress: WorkProgress::default(),
+            };
             if self.run_compaction(merge, false).await.is_err_and(|error| error.is_full()) {
                 self.jobs.env.sleep(RETRY_FULL).await;
             }

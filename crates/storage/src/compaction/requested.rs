@@ -13,7 +13,7 @@ use crate::compaction::Compactor;
 use crate::env::Work;
 use crate::error::StorageError;
 use crate::model::TableId;
-use crate::state::progress::{CancelOnDrop, Progress};
+use crate::state::progress::{CancelOnDrop, WorkProgress};
 use crate::table::file::TableFile;
 
 /// Time between two checks for the end of other compactions.
@@ -26,7 +26,7 @@ impl Compactor {
         table: TableId,
         tokens: RangeInclusive<i64>,
         group: lanes::Group,
-        progress: &Progress,
+        progress: &WorkProgress,
     ) -> Result<(), StorageError> {
         let answer = Rc::new(RefCell::new(None));
         self.jobs.enter()?;
@@ -61,7 +61,7 @@ impl Compactor {
         id: TableId,
         tokens: RangeInclusive<i64>,
         work: Work,
-        progress: Progress,
+        progress: WorkProgress,
     ) -> Result<(), StorageError> {
         let ready = || {
             let state = self.jobs.state.borrow();

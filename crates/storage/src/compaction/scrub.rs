@@ -24,10 +24,10 @@ use crate::event::Event;
 use crate::jobs::tasks::TaskKind;
 use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
-use crate::state::progress::{CancelOnDrop, Progress};
+use crate::state::progress::{CancelOnDrop, WorkProgress};
 use crate::table::TableWriter;
 use crate::table::file::TableFile;
-use crate::table::part::Part;
+use crate::table::part::BlockPart;
 use crate::table::statistics::WriteTime;
 use crate::table::store::NewFile;
 
@@ -80,7 +80,7 @@ struct Saved {
 #[derive(Clone)]
 struct Requested {
     work: Work,
-    progress: Progress,
+    progress: WorkProgress,
 }
 
 impl Compactor {
@@ -89,7 +89,7 @@ impl Compactor {
         self: &Rc<Self>,
         table: TableId,
         group: lanes::Group,
-        progress: &Progress,
+        progress: &WorkProgress,
     ) -> Result<Scrubbed, StorageError> {
         self.jobs.enter()?;
         let cancel = CancelOnDrop::new(progress.clone());
@@ -232,7 +232,7 @@ impl Compactor {
 }
 
 /// Returns the first damage of a file. After a cancel the result does not matter.
-async fn verify(file: Arc<TableFile>, env: Arc<dyn Env>, progress: Progress) -> Option<StorageError> {
+async fn verify(file: Arc<TableFile>, env: Arc<dyn Env>, progress: WorkProgress) -> Option<StorageError> {
     let mut last = None;
     let mut left = file.bytes;
     let mut damage = None;
@@ -271,7 +271,7 @@ async fn parts_of(
     let block = file.read_block(index).await?;
     let mut parts = Vec::new();
     for part in 0..block.parts {
-        let part = Part::new(&block, part).map_err(file.malformed(index))?;
+        let part = BlockPart::new(&block, part).map_err(file.malformed(index))?;
         let partition = part.partition().map_err(file.malformed(index))?;
         let (token, key) = part.place();
         let here = (token, key.clone());
@@ -295,7 +295,7 @@ async fn save(
     old: Arc<TableFile>,
     new: NewFile,
     mut writer: TableWriter,
-    progress: Progress,
+    progress: WorkProgress,
 ) -> Result<Saved, StorageError> {
     let NewFile { id, path, seal } = new;
     let io = |error| StorageError::io("write a table file", &path, error);

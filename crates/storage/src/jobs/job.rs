@@ -17,7 +17,7 @@ use crate::memtable::Memtable;
 use crate::model::{SOURCES_MAX, TableId};
 use crate::options::Compression;
 use crate::read::merge::{MergeStream, Piece};
-use crate::state::progress::Progress;
+use crate::state::progress::WorkProgress;
 use crate::table::TableWriter;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::file::TableFile;
@@ -44,7 +44,7 @@ const ROWS_A_PARTITION: u32 = 4;
 pub(crate) struct Paced {
     pace: Arc<Pace>,
     pacer: Pacer,
-    progress: Progress,
+    progress: WorkProgress,
     /// The first token, and the distance to the last.
     tokens: (i64, u64),
     bytes: u64,
@@ -54,13 +54,13 @@ pub(crate) struct Paced {
 impl Paced {
     /// Paces a job of about `bytes` bytes of input.
     pub(crate) fn new(pace: Arc<Pace>, bytes: u64) -> Paced {
-        let (pacer, progress) = (Pacer::default(), Progress::default());
+        let (pacer, progress) = (Pacer::default(), WorkProgress::default());
         Paced { pace, pacer, progress, tokens: (i64::MIN, u64::MAX), bytes, done: 0 }
     }
 
     /// Sets the token range from `first` to `last`. Reports to `progress`, which may cancel the
     /// job.
-    pub(crate) fn of(self, first: i64, last: i64, progress: Progress) -> Paced {
+    pub(crate) fn of(self, first: i64, last: i64, progress: WorkProgress) -> Paced {
         Paced { tokens: (first, last.abs_diff(first).max(1)), progress, ..self }
     }
 

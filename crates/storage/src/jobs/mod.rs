@@ -21,10 +21,10 @@ use crate::jobs::tasks::Tasks;
 use crate::log::{Log, RETRY_FULL};
 use crate::memtable::Memtable;
 use crate::model::FreeInChunks;
-use crate::options::Options;
+use crate::options::StorageOptions;
 use crate::signal::Signal;
-use crate::state::State;
-use crate::state::progress::Progress;
+use crate::state::ShardState;
+use crate::state::progress::WorkProgress;
 use crate::state::retry::backoff;
 use crate::table::store::FileStore;
 
@@ -38,8 +38,8 @@ const CHUNK: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Jobs {
     pub(crate) env: Arc<dyn Env>,
-    pub(crate) options: Options,
-    pub(crate) state: Rc<RefCell<State>>,
+    pub(crate) options: StorageOptions,
+    pub(crate) state: Rc<RefCell<ShardState>>,
     pub(crate) store: Rc<FileStore>,
     /// `None`: the shard is in memory, and nothing is durable.
     pub(crate) log: Option<Rc<Log>>,
@@ -58,8 +58,8 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn new(
         env: Arc<dyn Env>,
-        options: Options,
-        state: Rc<RefCell<State>>,
+        options: StorageOptions,
+        state: Rc<RefCell<ShardState>>,
         store: Rc<FileStore>,
         log: Option<Rc<Log>>,
         progress: Rc<Signal>,
@@ -102,7 +102,7 @@ impl Jobs {
     }
 
     /// Returns an error if the requested work must stop.
-    pub(crate) fn check_stopped(&self, progress: &Progress) -> Result<(), StorageError> {
+    pub(crate) fn check_stopped(&self, progress: &WorkProgress) -> Result<(), StorageError> {
         match () {
             () if self.state.borrow().closed => Err(StorageError::Closed),
             () if progress.is_cancelled() => Err(StorageError::Cancelled),

@@ -19,8 +19,8 @@ use sched::control::{
 
 use crate::env::{Env, LocalBoxFuture, UsedTime, Work};
 use crate::log::bound::LogBound;
-use crate::options::{Options, PaceOptions};
-use crate::state::State;
+use crate::options::{PaceOptions, StorageOptions};
+use crate::state::ShardState;
 use crate::state::stats::Stats;
 
 /// The initial estimate of the cost of flushing or compacting 1 MiB, ns of CPU: 250 MiB/s.
@@ -125,7 +125,7 @@ impl Drop for FlushWaiter<'_> {
 }
 
 impl Pacing {
-    pub(crate) fn new(options: &Options) -> Pacing {
+    pub(crate) fn new(options: &StorageOptions) -> Pacing {
         Pacing {
             options: options.pace,
             memtable_bytes: options.memtable_bytes_max as u64,
@@ -212,7 +212,7 @@ struct Controls {
 
 impl Pacing {
     /// Returns the bytes of frozen memtables that are not flushed yet.
-    pub(crate) fn left_bytes(&self, state: &State) -> u64 {
+    pub(crate) fn left_bytes(&self, state: &ShardState) -> u64 {
         let all: u64 = state.memory.frozen.iter().map(|frozen| frozen.bytes).sum();
         let first = state.memory.frozen.front().map_or(0, |frozen| frozen.bytes);
         all - self.flush.done().saturating_sub(self.flush_began.get()).min(first)
@@ -223,7 +223,7 @@ impl Pacing {
         self.flush_began.set(self.flush.done());
     }
 
-    fn pressure_ppm(&self, state: &State) -> u32 {
+    fn pressure_ppm(&self, state: &ShardState) -> u32 {
         // Without a frozen memtable, the next write that fills the active one freezes it.
         match state.memory.frozen.is_empty() {
             true => 0,
@@ -233,7 +233,7 @@ impl Pacing {
 
     /// Charges a write to the throttle of acknowledgements, in the running task's group. Free while
     /// memory and runs are below their limits.
-    pub(crate) fn charge_write(&self, state: &State, bytes: u64, env: &dyn Env) {
+    pub(crate) fn charge_write(&self, state: &ShardState, bytes: u64, env: &dyn Env) {
         let memory = self.pressure_ppm(state);
         let runs = self.runs_pressure_ppm.get();
         if memory.max(runs) > 0 {
@@ -257,7 +257,7 @@ impl Pacing {
 
     /// Returns true if the active memtables have a minimum size, and hardly anything was written
     /// since the last call. `last` is the last log record.
-    pub(crate) fn is_idle(&self, state: &State, last: u64) -> bool {
+    pub(crate) fn is_idle(&self, state: &ShardState, last: u64) -> bool {
         let enough = IDLE_BYTES_MIN.min(self.memtable_bytes / 4);
         let filled = state.memory.filled_ever();
         let (last_seen, filled_seen) = self.seen.replace((last, filled));
@@ -267,7 +267,7 @@ impl Pacing {
 
     /// Measures, asks the controllers, and applies their decisions.
     /// `log_length` is the length of the log.
-    pub(crate) fn decide(&self, state: &State, log_length: u64, load: CompactionLoad, env: &dyn Env) {
+    pub(crate) fn decide(&self, state: &ShardState, log_length: u64, load: CompactionLoad, env: &dyn Env) {
         let options = &self.options;
         let controls = &mut *self.controls.borrow_mut();
         let now_ns = env.now_ns();
@@ -343,7 +343,7 @@ impl Pacing {
     }
 
     /// Adds the metrics of pacing.
-    pub(crate) fn add_stats(&self, state: &State, load: CompactionLoad, stats: &mut Stats) {
+    pub(crate) fn add_stats(&self, state: &ShardState, load: CompactionLoad, stats: &mut Stats) {
         let controls = self.controls.borrow();
         let flushing = !state.memory.frozen.is_empty();
         stats.flush_rate = if flushing { controls.flush_rate } else { 0 };

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use crate::model::layers::Placed;
-use crate::model::partition::{Full, Partition, Rows};
+use crate::model::partition::{Full, Partition, PartitionRows};
 use crate::model::reconcile::floor_of;
-use crate::model::row::{Row, RowBuilder};
+use crate::model::row::{EncodedRow, RowBuilder};
 use crate::model::{CellRef, CellValue, Deletion, Liveness};
 
 /// The rules of one job.
@@ -44,7 +44,7 @@ impl Purge {
         }
     }
 
-    fn is_alive(&self, row: &Row) -> bool {
+    fn is_alive(&self, row: &EncodedRow) -> bool {
         let (head, mut cells) = row.open();
         let marked = head.marker.is_some_and(|marker| marker.is_live(self.now_s));
         let stays = head.deletion.is_none() && (marked || head.marker.is_none() && !row.is_empty());
@@ -85,9 +85,9 @@ impl Purge {
         }
     }
 
-    fn rows(&self, full: &Full) -> Rows {
+    fn rows(&self, full: &Full) -> PartitionRows {
         let floor = floor_of(full.deletion);
-        let mut rows = Rows::default();
+        let mut rows = PartitionRows::default();
         for row in full.rows.iter() {
             let floor = floor.max(floor_of(full.ranges.covering(row.clustering())));
             self.row(row, floor).into_iter().for_each(|row| rows.push(row));
@@ -95,7 +95,7 @@ impl Purge {
         rows
     }
 
-    fn row(&self, row: &Row, floor: i64) -> Option<Row> {
+    fn row(&self, row: &EncodedRow, floor: i64) -> Option<EncodedRow> {
         let shadowed = |timestamp: i64| floor != i64::MIN && timestamp <= floor;
         let (deletion, marker) = (row.deletion(), row.marker());
         let clean = |cell: CellRef<'_>| {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use crate::model::SOURCES_MAX;
 use crate::model::TableId;
-use crate::state::progress::Progress;
+use crate::state::progress::WorkProgress;
 
 /// Entries in the history of a node, over all its shards.
 pub const HISTORY_MAX: usize = 1000;
@@ -62,7 +62,7 @@ pub struct Task {
     /// Start time, Unix seconds.
     pub began_s: u32,
     /// Bytes done and total; files for a snapshot.
-    pub progress: Progress,
+    pub progress: WorkProgress,
 }
 
 /// A finished compaction.
@@ -147,7 +147,7 @@ impl Tasks {
         table: Option<TableId>,
         files: u64,
         began_s: u32,
-        progress: Progress,
+        progress: WorkProgress,
     ) -> TaskGuard {
         let number = self.begun.get() + 1;
         self.begun.set(number);
@@ -181,7 +181,8 @@ mod tests {
     fn history_is_bounded_and_keeps_the_latest() {
         let tasks = Rc::new(Tasks::new(500));
         for number in 1..=5 {
-            let guard = tasks.begin(TaskKind::Compaction, Some(TableId(7)), number, 0, Progress::default());
+            let guard =
+                tasks.begin(TaskKind::Compaction, Some(TableId(7)), number, 0, WorkProgress::default());
             assert_eq!(tasks.running().iter().map(|task| task.number).collect::<Vec<_>>(), [number]);
             let (kind, table) = (TaskKind::Compaction, TableId(7));
             let tally = Tally::default();

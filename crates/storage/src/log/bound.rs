@@ -18,7 +18,7 @@
 //! first bound is flushed first, so only starts that crash before that flush ends add up. On a full
 //! disk, records that free space may use a segment more.
 
-use crate::options::Options;
+use crate::options::StorageOptions;
 
 /// Free segments kept while the shard is idle, closed or just opened.
 pub(crate) const FREE_IDLE: usize = 2;
@@ -32,7 +32,7 @@ pub(crate) struct LogBound {
 }
 
 impl LogBound {
-    pub(crate) fn new(options: &Options) -> LogBound {
+    pub(crate) fn new(options: &StorageOptions) -> LogBound {
         let memtable = (options.memtable_bytes_max as u64).max(1);
         let segment = options.segment_bytes;
         LogBound { memtable, segment, unit: memtable.max(segment) }
@@ -72,10 +72,10 @@ mod tests {
     fn segments_of_an_eighth_bound_the_log_to_four_memtables() {
         const MIB: u64 = 1 << 20;
         for memtable in [4 * MIB, 64 * MIB, 256 * MIB] {
-            let options = Options {
+            let options = StorageOptions {
                 memtable_bytes_max: memtable as usize,
                 segment_bytes: memtable / 8,
-                ..Options::in_memory()
+                ..StorageOptions::in_memory()
             };
             let bound = LogBound::new(&options);
             assert!(bound.wait_at() < bound.refuse_at());

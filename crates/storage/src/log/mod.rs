@@ -35,12 +35,12 @@ use std::time::Duration;
 use crate::env::{BLOCK, Env, File, LocalBoxFuture, Work};
 use crate::error::StorageError;
 use crate::log::bound::LogBound;
-use crate::log::pending::{Batch, Pending, RECORD_HEADER, Record};
+use crate::log::pending::{Pending, PendingBatch, RECORD_HEADER, Record};
 use crate::log::reserve::Reserve;
 use crate::log::segment::{SegmentHeader, complete_batch, payload_of, start_batch};
 use crate::log::turns::{Turn, Turns};
 use crate::manifest::mark::Mark;
-use crate::options::{CommitMode, Options};
+use crate::options::{CommitMode, StorageOptions};
 use crate::signal::Signal;
 
 /// Time between a batch and the mark that states that it is durable. It bounds the acknowledged
@@ -90,7 +90,7 @@ pub(crate) struct Log {
     pub(crate) register: Register,
     pub(crate) reserve: Rc<Reserve>,
     mark: Rc<Mark>,
-    pub(crate) state: RefCell<State>,
+    pub(crate) state: RefCell<LogState>,
     work: Signal,
     done: Signal,
     turns: Turns,
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Log {
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct LogState {
     pending: Pending,
     /// The last record number assigned, the last in a batch that was taken from the pending ones,
     /// and the last that is durable.
@@ -166,7 +166,7 @@ impl Log {
     pub(crate) fn start(
         env: Arc<dyn Env>,
         dir: PathBuf,
-        options: &Options,
+        options: &StorageOptions,
         recovered: Recovered,
         register: Register,
         reserve: Rc<Reserve>,
@@ -177,7 +177,7 @@ impl Log {
             CommitMode::Batch => None,
             CommitMode::Periodic { every } => Some(every),
         };
-        let state = State {
+        let state = LogState {
             pending: Pending::new(),
             last: recovered.last,
             taken: recovered.last,
@@ -289,7 +289,7 @@ impl Log {
 
     /// Returns the free bytes. A vital record may use a segment more, as nothing may be flushed
     /// before it is written.
-    fn free_bytes(&self, state: &State, is_vital: bool) -> usize {
+    fn free_bytes(&self, state: &LogState, is_vital: bool) -> usize {
         state.free_bytes(self.waits_max(), if is_vital { self.segment_bytes } else { 0 })
     }
 
@@ -304,7 +304,7 @@ impl Log {
     }
 
     /// Numbers the record that was added.
-    fn appended(&self, state: &mut State) -> u64 {
+    fn appended(&self, state: &mut LogState) -> u64 {
         state.last += 1;
         if state.pending.bytes() >= state.wake_at {
             state.wake_at = usize::MAX;
@@ -506,8 +506,8 @@ impl Log {
     }
 
     /// Completes a batch that ends with the record `last`.
-    async fn sealed(&self, batch: Batch, header: &SegmentHeader, last: u64) -> Vec<u8> {
-        let Batch { mut bytes, records } = batch;
+    async fn sealed(&self, batch: PendingBatch, header: &SegmentHeader, last: u64) -> Vec<u8> {
+        let PendingBatch { mut bytes, records } = batch;
         let mut crc = start_batch(&mut bytes, header, last + 1 - u64::from(records), records);
         for piece in payload_of(&bytes).chunks(PIECE_BYTES) {
             crc = crc32c::crc32c_append(crc, piece);
@@ -597,7 +597,7 @@ impl Drop for Refusal {
     }
 }
 
-impl State {
+impl LogState {
     /// Returns the size that a segment needs for the next batch.
     pub(crate) fn needed_bytes(&self) -> u64 {
         (self.pending.next_bytes().next_multiple_of(BLOCK) + 2 * BLOCK) as u64

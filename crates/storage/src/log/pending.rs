@@ -23,7 +23,7 @@ const SPARE_MAX: usize = 2 * BATCH_BYTES;
 
 /// Records in the order of their numbers. The batch header is not filled in.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct PendingBatch {
     pub(super) bytes: Vec<u8>,
     pub(super) records: u32,
 }
@@ -31,9 +31,9 @@ pub(super) struct Batch {
 /// Batches that wait, and the one that takes the next record.
 #[derive(Debug)]
 pub(super) struct Pending {
-    full: VecDeque<Batch>,
+    full: VecDeque<PendingBatch>,
     full_bytes: usize,
-    open: Batch,
+    open: PendingBatch,
     spare: Vec<u8>,
 }
 
@@ -62,11 +62,11 @@ impl Record {
     }
 }
 
-impl Batch {
-    fn in_buffer(mut bytes: Vec<u8>) -> Batch {
+impl PendingBatch {
+    fn in_buffer(mut bytes: Vec<u8>) -> PendingBatch {
         bytes.clear();
         bytes.resize(BATCH_HEADER, 0);
-        Batch { bytes, records: 0 }
+        PendingBatch { bytes, records: 0 }
     }
 }
 
@@ -75,7 +75,7 @@ impl Pending {
         Pending {
             full: VecDeque::new(),
             full_bytes: 0,
-            open: Batch::in_buffer(Vec::new()),
+            open: PendingBatch::in_buffer(Vec::new()),
             spare: Vec::new(),
         }
     }
@@ -136,18 +136,18 @@ impl Pending {
         let Record(mut batch) = record;
         batch[BATCH_HEADER..BATCH_HEADER + RECORD_HEADER].copy_from_slice(&bytes.to_le_bytes());
         self.full_bytes += batch.len();
-        self.full.push_back(Batch { bytes: batch, records: 1 });
+        self.full.push_back(PendingBatch { bytes: batch, records: 1 });
     }
 
     fn close(&mut self) {
-        let next = Batch::in_buffer(std::mem::take(&mut self.spare));
+        let next = PendingBatch::in_buffer(std::mem::take(&mut self.spare));
         let full = std::mem::replace(&mut self.open, next);
         self.full_bytes += full.bytes.len();
         self.full.push_back(full);
     }
 
     /// Takes the next batch.
-    pub(super) fn take(&mut self) -> Batch {
+    pub(super) fn take(&mut self) -> PendingBatch {
         if self.full.is_empty() {
             self.close();
         }

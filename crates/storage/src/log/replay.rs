@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::env::{BLOCK, Env, Mode};
 use crate::error::StorageError;
-use crate::log::segment::{self, Batch, Contents, HeaderRead, SegmentHeader, Torn};
+use crate::log::segment::{self, Contents, FoundBatch, HeaderRead, SegmentHeader, Torn};
 use crate::log::segment_path;
 use crate::manifest::Manifest;
 use crate::manifest::layout::{list, read_all};
@@ -57,7 +57,7 @@ pub(crate) struct Replay<'w> {
     /// Segments still to read, in order.
     left: VecDeque<u64>,
     flushed: u64,
-    batches: VecDeque<Batch>,
+    batches: VecDeque<FoundBatch>,
     records: VecDeque<Bytes>,
     path: PathBuf,
     /// The number of the first record in `records`.
@@ -195,7 +195,7 @@ impl<'w> Replay<'w> {
             return Err(StorageError::corrupt(path, what));
         }
         let Contents { batches, durable, next, last, torn } = segment::read_contents(&data, &header);
-        let last_record = batches.iter().map(Batch::last_record).max().unwrap_or(0);
+        let last_record = batches.iter().map(FoundBatch::last_record).max().unwrap_or(0);
         let last_batch = last.map(|place| {
             self.found.iter_mut().for_each(|found| found.last_batch = None);
             let mut batch = data[place.start..place.end.min(data.len())].to_vec();

@@ -168,13 +168,13 @@ fn batch_crc(salt: u32, head: &[u8], payload: &[u8]) -> u32 {
 
 /// A batch found in a segment.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Batch {
+pub(crate) struct FoundBatch {
     pub(crate) first_record: u64,
     pub(crate) records: u32,
     payload: Bytes,
 }
 
-impl Batch {
+impl FoundBatch {
     /// Returns the number of the last record.
     pub(crate) fn last_record(&self) -> u64 {
         self.first_record + u64::from(self.records) - 1
@@ -196,7 +196,7 @@ impl Batch {
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     /// All valid batches, by offset.
-    pub(crate) batches: Vec<Batch>,
+    pub(crate) batches: Vec<FoundBatch>,
     /// Records up to this one were durable, as later writes confirm.
     pub(crate) durable: u64,
     /// The segment in which the log continues.
@@ -244,7 +244,7 @@ pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
 
 /// Returns the first batch of a segment whose header is `header`, if it is valid. `data` has its
 /// first bytes: [`first_batch_end`] of them.
-pub(crate) fn first_batch(data: &Bytes, header: &SegmentHeader) -> Option<Batch> {
+pub(crate) fn first_batch(data: &Bytes, header: &SegmentHeader) -> Option<FoundBatch> {
     read_batch(data, BLOCK, header).map(|(batch, _)| batch)
 }
 
@@ -255,7 +255,7 @@ pub(crate) fn first_batch_end(data: &Bytes) -> u64 {
 }
 
 /// Returns a valid batch and its end, padding not included.
-fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(Batch, usize)> {
+fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(FoundBatch, usize)> {
     let mut reader = Reader::at(data.clone(), at);
     if reader.u32().ok()? != BATCH_MAGIC {
         return None;
@@ -275,7 +275,7 @@ fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(Batch,
     let payload = reader.take(len).ok()?;
     let end = reader.position();
     let is_valid = crc == batch_crc(header.salt, &data[at..at + 28], &payload);
-    is_valid.then_some((Batch { first_record, records, payload }, end))
+    is_valid.then_some((FoundBatch { first_record, records, payload }, end))
 }
 
 /// Returns the first record of a batch whose head is valid.
@@ -319,7 +319,7 @@ mod tests {
         out
     }
 
-    fn read_batches(data: &Bytes, header: &SegmentHeader) -> Vec<Batch> {
+    fn read_batches(data: &Bytes, header: &SegmentHeader) -> Vec<FoundBatch> {
         read_contents(data, header).batches
     }
 

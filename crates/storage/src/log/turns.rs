@@ -34,12 +34,12 @@ pub(crate) struct Turns {
 
 struct Level {
     group: Group,
-    waiting: Rounds<Rc<Waiting>>,
+    waiting: Rounds<Rc<WaitingWriter>>,
     /// Bytes of writers that were called and have not run since.
     called_bytes: usize,
 }
 
-struct Waiting {
+struct WaitingWriter {
     bytes: usize,
     is_called: Cell<bool>,
     waker: RefCell<Waker>,
@@ -49,7 +49,7 @@ struct Waiting {
 pub(crate) struct Turn<'a> {
     log: &'a Log,
     group: Group,
-    waiting: Rc<Waiting>,
+    waiting: Rc<WaitingWriter>,
 }
 
 impl Log {
@@ -57,7 +57,7 @@ impl Log {
     pub(crate) async fn turn(&self, bytes: usize) -> Turn<'_> {
         let group = lanes::current_group();
         let waker = RefCell::new(Waker::noop().clone());
-        let waiting = Rc::new(Waiting { bytes, is_called: Cell::default(), waker });
+        let waiting = Rc::new(WaitingWriter { bytes, is_called: Cell::default(), waker });
         self.turns.push(group, lanes::current_flow(), waiting.clone());
         let turn = Turn { log: self, group, waiting };
         // There may be room by now.
@@ -89,7 +89,7 @@ impl Turns {
         }
     }
 
-    fn push(&self, group: Group, flow: Flow, waiting: Rc<Waiting>) {
+    fn push(&self, group: Group, flow: Flow, waiting: Rc<WaitingWriter>) {
         let levels = &mut *self.levels.borrow_mut();
         let at = levels.iter().position(|level| level.group == group).unwrap_or_else(|| {
             levels.push(Level { group, waiting: Rounds::new(TURN_BYTES), called_bytes: 0 });
@@ -111,7 +111,7 @@ impl Turns {
 
 impl Level {
     /// Takes the writers to call, and those that gave up before them.
-    fn take(&mut self, room: usize, taken: &mut Vec<Rc<Waiting>>) {
+    fn take(&mut self, room: usize, taken: &mut Vec<Rc<WaitingWriter>>) {
         while self.called_bytes < room {
             let Some(next) = self.waiting.pop() else { return };
             if Rc::strong_count(&next) > 1 {
@@ -142,9 +142,9 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    fn waiting(turns: &Turns, group: Group, flow: Flow, bytes: usize) -> Rc<Waiting> {
+    fn waiting(turns: &Turns, group: Group, flow: Flow, bytes: usize) -> Rc<WaitingWriter> {
         let waker = RefCell::new(Waker::noop().clone());
-        let waiting = Rc::new(Waiting { bytes, is_called: Cell::default(), waker });
+        let waiting = Rc::new(WaitingWriter { bytes, is_called: Cell::default(), waker });
         turns.push(group, flow, waiting.clone());
         waiting
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn no_level_waits_for_called_writers_of_another_one() {
         let turns = Turns::default();
-        let called = |all: &[Rc<Waiting>]| all.iter().filter(|one| one.is_called.get()).count();
+        let called = |all: &[Rc<WaitingWriter>]| all.iter().filter(|one| one.is_called.get()).count();
         let (pours, other) = (Flow::new(), Flow::new());
         let many: Vec<_> = (0..1_000).map(|_| waiting(&turns, Group::DEFAULT, pours, 100)).collect();
         turns.call(1_000);

@@ -18,7 +18,7 @@ use crate::model::Change;
 use crate::model::FreeInChunks;
 use crate::model::layers::Placed;
 use crate::model::partition::{Growth, Partition};
-use crate::model::row::{Draft, Row};
+use crate::model::row::{Draft, EncodedRow};
 
 /// The partitions of a table. Cloning is O(1).
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Default for Memtable {
 #[derive(Clone, Debug)]
 enum Bucket {
     /// A partition of one row without clustering. The row contains the key.
-    Row(Row),
+    Row(EncodedRow),
     Other(Arc<Other>),
 }
 
@@ -54,7 +54,7 @@ enum Other {
 const _: () = assert!(size_of::<Bucket>() == 16);
 
 /// A partition with its position.
-pub(crate) type Entry = (i64, Bytes, Partition);
+pub(crate) type MemtableEntry = (i64, Bytes, Partition);
 
 /// Bytes of a partition beside its contents: its slot in the map.
 const PARTITION_OVERHEAD: usize = TokenMap::<Bucket>::OVERHEAD;
@@ -88,7 +88,7 @@ impl Bucket {
     }
 
     /// Appends the partitions with keys after `after`, until `out` has about `limit` entries.
-    fn collect(&self, token: i64, after: Option<&Bytes>, limit: usize, out: &mut VecDeque<Entry>) {
+    fn collect(&self, token: i64, after: Option<&Bytes>, limit: usize, out: &mut VecDeque<MemtableEntry>) {
         match self {
             Bucket::Row(row) => {
                 if after.is_none_or(|after| row.key() > &after[..]) {
@@ -309,7 +309,13 @@ impl Memtable {
 
     /// Appends entries in order, from `from` to the token `last`, until `out` has about `limit`.
     /// Fewer than `limit` means that the end was reached.
-    pub(crate) fn collect(&self, from: &ScanFrom, last: i64, limit: usize, out: &mut VecDeque<Entry>) {
+    pub(crate) fn collect(
+        &self,
+        from: &ScanFrom,
+        last: i64,
+        limit: usize,
+        out: &mut VecDeque<MemtableEntry>,
+    ) {
         let first = match from {
             ScanFrom::Token(token) => *token,
             ScanFrom::After(token, _) => *token,

@@ -35,11 +35,11 @@ struct Branch<V> {
     /// A bit for each next digit that occurs, the lowest for the smallest digit.
     digits: u64,
     /// One slot for each digit that occurs, in order, followed by a few empty ones.
-    slots: Arc<[Slot<V>]>,
+    slots: Arc<[TrieSlot<V>]>,
 }
 
 #[derive(Clone, Debug)]
-enum Slot<V> {
+enum TrieSlot<V> {
     Empty,
     Value(i64, V),
     Branch(Branch<V>),
@@ -60,7 +60,7 @@ impl<V> Default for TokenMap<V> {
 impl<V: Clone> TokenMap<V> {
     /// Upper bound on the average bytes of a value in the map: its slot, and its part of empty
     /// slots, branches and reference counts.
-    pub(crate) const OVERHEAD: usize = 2 * size_of::<Slot<V>>();
+    pub(crate) const OVERHEAD: usize = 2 * size_of::<TrieSlot<V>>();
 
     #[inline]
     pub(crate) fn get(&self, token: i64) -> Option<&V> {
@@ -68,9 +68,9 @@ impl<V: Clone> TokenMap<V> {
         let mut shift = 0;
         loop {
             match &branch.slots[branch.find(digit(token, shift))?] {
-                Slot::Value(own, value) => return (*own == token).then_some(value),
-                Slot::Branch(next) => branch = next,
-                Slot::Empty => return None,
+                TrieSlot::Value(own, value) => return (*own == token).then_some(value),
+                TrieSlot::Branch(next) => branch = next,
+                TrieSlot::Empty => return None,
             }
             shift += DIGIT_BITS;
         }
@@ -83,7 +83,7 @@ impl<V: Clone> TokenMap<V> {
         let mut branch = &self.0;
         let mut shift = 0;
         for _ in 0..len.max(1).ilog2() / DIGIT_BITS {
-            let Some(Slot::Branch(next)) = branch.find(digit(token, shift)).map(|at| &branch.slots[at])
+            let Some(TrieSlot::Branch(next)) = branch.find(digit(token, shift)).map(|at| &branch.slots[at])
             else {
                 return;
             };
@@ -105,9 +105,9 @@ impl<V: Clone> TokenMap<V> {
         loop {
             let at = branch.find(digit(token, shift))?;
             match &mut unshared(&mut branch.slots)[at] {
-                Slot::Value(own, value) => return (*own == token).then_some(value),
-                Slot::Branch(next) => branch = next,
-                Slot::Empty => return None,
+                TrieSlot::Value(own, value) => return (*own == token).then_some(value),
+                TrieSlot::Branch(next) => branch = next,
+                TrieSlot::Empty => return None,
             }
             shift += DIGIT_BITS;
         }
@@ -119,22 +119,22 @@ impl<V: Clone> TokenMap<V> {
         let mut shift = 0;
         loop {
             let Some(at) = branch.find(digit(token, shift)) else {
-                return branch.add(digit(token, shift), Slot::Value(token, value));
+                return branch.add(digit(token, shift), TrieSlot::Value(token, value));
             };
             shift += DIGIT_BITS;
             let slot = &mut unshared(&mut branch.slots)[at];
-            if let Slot::Value(own, _) = slot
+            if let TrieSlot::Value(own, _) = slot
                 && *own != token
             {
                 // Two values at one position: a branch separates them, perhaps after more branches.
                 let digit = digit(*own, shift);
-                let own = std::mem::replace(slot, Slot::Empty);
-                *slot = Slot::Branch(Branch::one(digit, own));
+                let own = std::mem::replace(slot, TrieSlot::Empty);
+                *slot = TrieSlot::Branch(Branch::one(digit, own));
             }
             match slot {
-                Slot::Branch(next) => branch = next,
-                Slot::Value(..) | Slot::Empty => {
-                    *slot = Slot::Value(token, value);
+                TrieSlot::Branch(next) => branch = next,
+                TrieSlot::Value(..) | TrieSlot::Empty => {
+                    *slot = TrieSlot::Value(token, value);
                     return;
                 }
             }
@@ -160,8 +160,8 @@ impl<V: Clone> TokenMap<V> {
 
 impl<V: Clone> Branch<V> {
     /// Returns a branch with one slot in use and one free.
-    fn one(digit: u32, slot: Slot<V>) -> Branch<V> {
-        Branch { digits: 1 << digit, slots: [slot, Slot::Empty].into_iter().collect() }
+    fn one(digit: u32, slot: TrieSlot<V>) -> Branch<V> {
+        Branch { digits: 1 << digit, slots: [slot, TrieSlot::Empty].into_iter().collect() }
     }
 
     /// Returns the index of a digit's slot, present or not.
@@ -177,7 +177,7 @@ impl<V: Clone> Branch<V> {
     }
 
     /// Adds a slot for a digit that has none.
-    fn add(&mut self, digit: u32, slot: Slot<V>) {
+    fn add(&mut self, digit: u32, slot: TrieSlot<V>) {
         let at = self.rank(digit);
         let used = self.digits.count_ones() as usize;
         self.digits |= 1 << digit;
@@ -190,9 +190,9 @@ impl<V: Clone> Branch<V> {
         let mut new = Some(slot);
         let old = unshared(&mut self.slots);
         let slots = (0..capacity(used + 1)).map(|to| match to.cmp(&at) {
-            Ordering::Less => std::mem::replace(&mut old[to], Slot::Empty),
-            Ordering::Greater if to <= used => std::mem::replace(&mut old[to - 1], Slot::Empty),
-            Ordering::Equal | Ordering::Greater => new.take().unwrap_or(Slot::Empty),
+            Ordering::Less => std::mem::replace(&mut old[to], TrieSlot::Empty),
+            Ordering::Greater if to <= used => std::mem::replace(&mut old[to - 1], TrieSlot::Empty),
+            Ordering::Equal | Ordering::Greater => new.take().unwrap_or(TrieSlot::Empty),
         });
         self.slots = slots.collect();
     }
@@ -215,13 +215,13 @@ impl<V: Clone> Branch<V> {
             let first = first.filter(|_| digit == from);
             let last = last.filter(|_| digit == to);
             match &self.slots[self.rank(digit)] {
-                Slot::Branch(next) => next.visit(first, last, shift + DIGIT_BITS, visitor)?,
-                Slot::Value(token, value) => {
+                TrieSlot::Branch(next) => next.visit(first, last, shift + DIGIT_BITS, visitor)?,
+                TrieSlot::Value(token, value) => {
                     if first.is_none_or(|first| *token >= first) && last.is_none_or(|last| *token <= last) {
                         visitor(*token, value)?;
                     }
                 }
-                Slot::Empty => {}
+                TrieSlot::Empty => {}
             }
         }
         ControlFlow::Continue(())
@@ -235,15 +235,15 @@ impl<V: FreeInChunks> Branch<V> {
         let Some(slots) = Arc::get_mut(&mut self.slots) else { return false };
         for slot in slots.iter_mut().rev() {
             let more = match slot {
-                Slot::Empty => continue,
-                Slot::Value(_, value) => value.free_chunk(left),
-                Slot::Branch(branch) => branch.free_chunk(left),
+                TrieSlot::Empty => continue,
+                TrieSlot::Value(_, value) => value.free_chunk(left),
+                TrieSlot::Branch(branch) => branch.free_chunk(left),
             };
             if more {
                 return true;
             }
             // Free at least one slot, whatever it contained, so that each call makes progress.
-            *slot = Slot::Empty;
+            *slot = TrieSlot::Empty;
             *left = left.saturating_sub(1);
             if *left == 0 {
                 return true;
@@ -268,7 +268,7 @@ fn capacity(used: usize) -> usize {
 
 /// Returns the slots, copied if they are shared.
 #[inline]
-fn unshared<V: Clone>(slots: &mut Arc<[Slot<V>]>) -> &mut [Slot<V>] {
+fn unshared<V: Clone>(slots: &mut Arc<[TrieSlot<V>]>) -> &mut [TrieSlot<V>] {
     if !slots.is_unique() {
         *slots = slots.iter().cloned().collect();
     }
@@ -365,28 +365,28 @@ mod tests {
 
     /// Counts the live values.
     #[derive(Debug)]
-    struct Counted(Rc<Cell<usize>>);
+    struct CountedDrop(Rc<Cell<usize>>);
 
-    impl Counted {
-        fn new(count: &Rc<Cell<usize>>) -> Counted {
+    impl CountedDrop {
+        fn new(count: &Rc<Cell<usize>>) -> CountedDrop {
             count.set(count.get() + 1);
-            Counted(count.clone())
+            CountedDrop(count.clone())
         }
     }
 
-    impl Clone for Counted {
-        fn clone(&self) -> Counted {
-            Counted::new(&self.0)
+    impl Clone for CountedDrop {
+        fn clone(&self) -> CountedDrop {
+            CountedDrop::new(&self.0)
         }
     }
 
-    impl Drop for Counted {
+    impl Drop for CountedDrop {
         fn drop(&mut self) {
             self.0.set(self.0.get() - 1);
         }
     }
 
-    impl FreeInChunks for Counted {
+    impl FreeInChunks for CountedDrop {
         fn free_chunk(&mut self, _left: &mut usize) -> bool {
             false
         }
@@ -397,12 +397,12 @@ mod tests {
         let (count, mut random) = (Rc::default(), Random::new(7));
         let (mut map, mut clone) = (TokenMap::default(), TokenMap::default());
         for n in 0..20_000 {
-            map.insert(token(random.next_u64()), Counted::new(&count));
+            map.insert(token(random.next_u64()), CountedDrop::new(&count));
             if n == 12_000 {
                 clone = map.clone();
             }
         }
-        let seen = |map: &TokenMap<Counted>| {
+        let seen = |map: &TokenMap<CountedDrop>| {
             let mut seen = 0;
             let _ = map.visit(i64::MIN, i64::MAX, &mut |_, _| {
                 seen += 1;
@@ -427,7 +427,7 @@ mod tests {
     fn values_take_at_most_the_documented_bytes() {
         fn bytes(branch: &Branch<[u64; 2]>) -> usize {
             let below = branch.slots.iter().map(|slot| match slot {
-                Slot::Branch(next) => bytes(next),
+                TrieSlot::Branch(next) => bytes(next),
                 _ => 0,
             });
             // The reference count precedes the slots.

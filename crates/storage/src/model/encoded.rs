@@ -5,7 +5,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use crate::model::codec::{Malformed, Reader, put_bytes, put_deletion, put_i64, put_u128, put_varint};
-use crate::model::row::{Draft, Row};
+use crate::model::row::{Draft, EncodedRow};
 use crate::model::{Change, Mutation, TableId};
 
 const MUTATION_BYTES_MIN: usize = 26; // table 16, token 8, key length 1, count 1
@@ -29,9 +29,9 @@ pub fn decode_mutations(bytes: Bytes) -> Option<Vec<Mutation>> {
 }
 
 impl Reader {
-    /// Reads an encoded [`Row`] with its length.
-    fn packed(&mut self) -> Result<Row, Malformed> {
-        Row::from_bytes(self.slice()?)
+    /// Reads an encoded [`EncodedRow`] with its length.
+    fn packed(&mut self) -> Result<EncodedRow, Malformed> {
+        EncodedRow::from_bytes(self.slice()?)
     }
 
     /// Reads a bound of a range deletion. It is copied, as keys are: a slice would keep the whole
@@ -154,7 +154,7 @@ pub(crate) fn put_change(out: &mut Vec<u8>, change: &Change) {
 }
 
 /// Appends what comes before the bytes of the row that a change has.
-pub(crate) fn put_row_head(out: &mut Vec<u8>, change: &Change, row: &Row) {
+pub(crate) fn put_row_head(out: &mut Vec<u8>, change: &Change, row: &EncodedRow) {
     out.push(if matches!(change, Change::Static(_)) { CHANGE_STATIC } else { CHANGE_ROW });
     put_varint(out, row.as_bytes().len() as u64);
 }

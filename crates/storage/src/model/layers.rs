@@ -24,7 +24,7 @@ use std::sync::Arc;
 use once_cell::race::OnceBox;
 
 use crate::model::reconcile::{LAYERED_BYTES, floor_of, merge_rows};
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 
 /// Layers with more bytes in total are not merged by a write: about 2,000 cells, at 25 ns each 50
 /// µs.
@@ -45,7 +45,7 @@ const READ_BYTES: usize = 16 << 10;
 #[derive(Clone, Debug)]
 pub(crate) enum Placed {
     /// In one allocation.
-    Row(Row),
+    Row(EncodedRow),
     /// In layers.
     Layered(Arc<Layered>),
 }
@@ -53,21 +53,21 @@ pub(crate) enum Placed {
 /// Versions of a row, at least two, oldest first.
 #[derive(Debug)]
 pub(crate) struct Layered {
-    layers: Vec<Row>,
-    merged: OnceBox<Row>,
+    layers: Vec<EncodedRow>,
+    merged: OnceBox<EncodedRow>,
 }
 
 // A partition has one for each row.
 const _: () = assert!(size_of::<Placed>() == 16);
 
 impl Layered {
-    fn merged(&self) -> &Row {
+    fn merged(&self) -> &EncodedRow {
         self.merged.get_or_init(|| Box::new(merged(&self.layers)))
     }
 }
 
 /// Merges all layers into a row, the smallest neighbours first.
-fn merged(layers: &[Row]) -> Row {
+fn merged(layers: &[EncodedRow]) -> EncodedRow {
     let mut layers = layers.to_vec();
     while layers.len() > 1 {
         merge_smallest(&mut layers);
@@ -76,7 +76,7 @@ fn merged(layers: &[Row]) -> Row {
 }
 
 /// Merges the two neighbours that are smallest together. Of equal ones, the newest.
-fn merge_smallest(layers: &mut Vec<Row>) {
+fn merge_smallest(layers: &mut Vec<EncodedRow>) {
     let together = |at: &usize| layers[*at].bytes() + layers[*at + 1].bytes();
     let Some(at) = (0..layers.len() - 1).rev().min_by_key(together) else { return };
     let newer = layers.remove(at + 1);
@@ -93,7 +93,7 @@ impl Placed {
 
     /// Returns the row. Merges the layers, unless an earlier call did.
     #[inline]
-    pub(crate) fn row(&self) -> &Row {
+    pub(crate) fn row(&self) -> &EncodedRow {
         match self {
             Placed::Row(row) => row,
             Placed::Layered(layered) => layered.merged(),
@@ -116,14 +116,14 @@ impl Placed {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Placed::Row(row) => row.bytes(),
-            Placed::Layered(layered) => layered.layers.iter().map(Row::bytes).sum(),
+            Placed::Layered(layered) => layered.layers.iter().map(EncodedRow::bytes).sum(),
         }
     }
 
     /// Returns the bytes of the layers that no deletion shadows: neither one up to the timestamp
     /// `floor`, nor one of the row. Does not merge layers.
     pub(crate) fn bytes_above(&self, floor: i64) -> usize {
-        let of_row = |row: &Row, floor: i64| if row.timestamp() > floor { row.bytes() } else { 0 };
+        let of_row = |row: &EncodedRow, floor: i64| if row.timestamp() > floor { row.bytes() } else { 0 };
         match self {
             Placed::Row(row) => of_row(row, floor),
             Placed::Layered(layered) => {
@@ -146,7 +146,7 @@ impl Placed {
     }
 
     /// Returns the row after a write of `row`.
-    pub(crate) fn with(self, row: &Row) -> Placed {
+    pub(crate) fn with(self, row: &EncodedRow) -> Placed {
         let mut layers = match self {
             Placed::Row(old) if old.bytes().max(row.bytes()) < LAYERED_BYTES || row.supersedes(&old) => {
                 return Placed::Row(merge_rows(&old, row));
@@ -180,7 +180,7 @@ impl Placed {
 }
 
 #[inline]
-fn opens_at_once(row: &Row) -> bool {
+fn opens_at_once(row: &EncodedRow) -> bool {
     row.bytes() <= OPENED_BYTES || !row.has_elements()
 }
 
@@ -218,7 +218,7 @@ mod tests {
     use crate::model::row::RowBuilder;
     use crate::model::{CellRef, Change};
 
-    fn put(element: u32, timestamp: i64) -> Row {
+    fn put(element: u32, timestamp: i64) -> EncodedRow {
         let mut row = RowBuilder::new(&[], b"", timestamp);
         row.push(CellRef::live(1, timestamp, &timestamp.to_be_bytes()).at(&element.to_be_bytes()));
         row.finish()

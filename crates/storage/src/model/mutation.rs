@@ -4,16 +4,16 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::model::{Deletion, TableId};
 
 /// A change of a partition.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// Write or delete a row.
-    Row(Row),
+    Row(EncodedRow),
     /// Write static cells: a row without clustering, marker and deletion.
-    Static(Row),
+    Static(EncodedRow),
     /// Delete the partition.
     DeletePartition(Deletion),
     /// Delete the rows between two bounds. The memtable keeps the allocations of the bounds, so the

@@ -15,14 +15,14 @@ use crate::model::FreeInChunks;
 use crate::model::layers::Placed;
 use crate::model::ranges::{Position, Ranges};
 use crate::model::reconcile::{LAYERED_BYTES, floor_of, merge_deletion, merge_rows};
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::model::{Change, Deletion};
 
 /// A partition. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Partition {
     /// Exactly one row, with empty clustering, and nothing else.
-    Single(Row),
+    Single(EncodedRow),
     /// The general form.
     Full(Arc<Full>),
 }
@@ -33,7 +33,7 @@ pub(crate) struct Full {
     pub(crate) deletion: Option<Deletion>,
     pub(crate) statics: Option<Placed>,
     pub(crate) ranges: Ranges,
-    pub(crate) rows: Rows,
+    pub(crate) rows: PartitionRows,
 }
 
 /// The effect of a change on memory.
@@ -61,7 +61,7 @@ impl Sum for Growth {
 
 /// Rows in clustering order. Cloning is O(1).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rows(OrdSet<Placed>);
+pub(crate) struct PartitionRows(OrdSet<Placed>);
 
 /// An iterator over rows, from both ends.
 pub(crate) type RangeOfRows<'a> = imbl::ordset::RangedIter<'a, Placed, imbl::shared_ptr::DefaultSharedPtr>;
@@ -114,22 +114,22 @@ impl Full {
     }
 
     /// Returns the static cells.
-    pub(crate) fn statics(&self) -> Option<&Row> {
+    pub(crate) fn statics(&self) -> Option<&EncodedRow> {
         self.statics.as_ref().map(Placed::row)
     }
 }
 
-impl Rows {
+impl PartitionRows {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     #[inline]
-    pub(crate) fn get(&self, clustering: &[u8]) -> Option<&Row> {
+    pub(crate) fn get(&self, clustering: &[u8]) -> Option<&EncodedRow> {
         self.0.get(clustering).map(Placed::row)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Row> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &EncodedRow> {
         self.0.iter().map(Placed::row)
     }
 
@@ -137,17 +137,17 @@ impl Rows {
         self.0.range::<_, [u8]>((start, end))
     }
 
-    pub(crate) fn last(&self) -> Option<&Row> {
+    pub(crate) fn last(&self) -> Option<&EncodedRow> {
         self.0.get_max().map(Placed::row)
     }
 
     /// Returns the rows between two bounds. Collects them one by one, so there should be few.
-    pub(crate) fn part(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Rows {
-        Rows(self.0.range::<_, [u8]>((start, end)).cloned().collect())
+    pub(crate) fn part(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> PartitionRows {
+        PartitionRows(self.0.range::<_, [u8]>((start, end)).cloned().collect())
     }
 
     /// Adds a row at a new position.
-    pub(crate) fn push(&mut self, row: Row) {
+    pub(crate) fn push(&mut self, row: EncodedRow) {
         self.0.insert(Placed::Row(row));
     }
 
@@ -173,7 +173,7 @@ impl Rows {
     }
 
     /// Merges a row with the stored one.
-    pub(crate) fn merge(&mut self, row: &Row) -> Growth {
+    pub(crate) fn merge(&mut self, row: &EncodedRow) -> Growth {
         // Most rows are new, and one search is cheaper than two.
         match self.0.insert(Placed::Row(row.clone())) {
             None => Growth { bytes: row.bytes() + ROW_OVERHEAD, row: row.bytes() },
@@ -220,7 +220,7 @@ impl Partition {
     /// Prefetches the first rows.
     pub(crate) fn prefetch_rows(&self) {
         if let Partition::Full(full) = self {
-            full.rows.iter().take(ROWS_FETCHED).for_each(Row::prefetch);
+            full.rows.iter().take(ROWS_FETCHED).for_each(EncodedRow::prefetch);
         }
     }
 
@@ -266,7 +266,7 @@ impl Partition {
     /// Returns the general form, after a conversion if necessary.
     fn make_full(&mut self) -> &mut Full {
         if let Partition::Single(row) = self {
-            let mut rows = Rows::default();
+            let mut rows = PartitionRows::default();
             rows.push(row.clone());
             *self = Partition::Full(Arc::new(Full { rows, ..Full::default() }));
         }
@@ -307,7 +307,7 @@ impl Partition {
 
     /// Returns the stored row with this clustering.
     #[inline]
-    pub(crate) fn row(&self, clustering: &[u8]) -> Option<&Row> {
+    pub(crate) fn row(&self, clustering: &[u8]) -> Option<&EncodedRow> {
         match self {
             Partition::Single(row) => clustering.is_empty().then_some(row),
             Partition::Full(full) => full.rows.get(clustering),
@@ -382,7 +382,7 @@ impl Partition {
             Partition::Single(row) if clustering.is_empty() => Partition::Single(row.clone()),
             Partition::Single(_) => Partition::empty(),
             Partition::Full(full) => {
-                let mut rows = Rows::default();
+                let mut rows = PartitionRows::default();
                 full.rows.0.get(clustering).into_iter().for_each(|row| rows.push_placed(row.clone()));
                 let deletion = merge_deletion(full.deletion, full.ranges.covering(clustering));
                 Partition::Full(Arc::new(Full { deletion, rows, ..Full::default() }))

@@ -11,7 +11,7 @@
 
 use std::cmp::Ordering;
 
-use crate::model::row::{Row, RowBuilder};
+use crate::model::row::{EncodedRow, RowBuilder};
 use crate::model::{CellRef, CellValue, Deletion, Liveness};
 
 /// A row of fewer bytes is merged with each write to it, in about 5 µs for 100 cells. A larger one
@@ -64,7 +64,7 @@ thread_local! {
 }
 
 /// Merges two versions of the same row.
-pub(crate) fn merge_rows(left: &Row, right: &Row) -> Row {
+pub(crate) fn merge_rows(left: &EncodedRow, right: &EncodedRow) -> EncodedRow {
     if left.supersedes(right) {
         return left.clone();
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::model::Expiry;
 
-    fn row(cells: &[CellRef<'_>]) -> Row {
+    fn row(cells: &[CellRef<'_>]) -> EncodedRow {
         let mut row = RowBuilder::new(&[], &[], 5);
         cells.iter().for_each(|cell| row.push(*cell));
         row.finish()

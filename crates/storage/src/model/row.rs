@@ -57,7 +57,7 @@ pub(crate) const PASSED_PER_UNIT: u32 = 16;
 
 /// A row. Cheap to clone; a clone never changes.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Row(Arc<[u8]>);
+pub struct EncodedRow(Arc<[u8]>);
 
 /// Cursor over bytes that checks each step.
 struct Walk<'a> {
@@ -185,12 +185,12 @@ const LINES_FETCHED: usize = 8;
 
 const CHECKED: &str = "a row is well-formed from the moment it exists";
 
-impl Row {
+impl EncodedRow {
     /// Checks and copies an encoded row.
     ///
     /// # Errors
     /// The bytes are not those of a row.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Row, Malformed> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<EncodedRow, Malformed> {
         let head = head(bytes).filter(|head| head.flags & !FLAGS == 0).ok_or(Malformed)?;
         let mut cells = Cells::new(bytes, &head);
         let mut last: Option<CellRef<'_>> = None;
@@ -202,7 +202,7 @@ impl Row {
             last = Some(cell);
         }
         if cells.at == cells.end && cells.payload == bytes.len() {
-            Ok(Row(bytes.into()))
+            Ok(EncodedRow(bytes.into()))
         } else {
             Err(Malformed)
         }
@@ -301,7 +301,7 @@ impl Row {
     }
 
     /// Returns the row with the key of its partition.
-    pub(crate) fn with_key(&self, key: &[u8]) -> Row {
+    pub(crate) fn with_key(&self, key: &[u8]) -> EncodedRow {
         if self.key() == key {
             return self.clone();
         }
@@ -314,7 +314,7 @@ impl Row {
     }
 
     /// Returns true if this row replaces everything in `old`.
-    pub(crate) fn supersedes(&self, old: &Row) -> bool {
+    pub(crate) fn supersedes(&self, old: &EncodedRow) -> bool {
         supersedes(&self.0, &old.0)
     }
 
@@ -360,7 +360,7 @@ fn supersedes(row: &[u8], old: &[u8]) -> bool {
     Cells::new(old, &old_head).all(|cell| ours.any(|our| our.column == cell.column))
 }
 
-impl fmt::Debug for Row {
+impl fmt::Debug for EncodedRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = self.head();
         f.debug_struct("Row")
@@ -462,7 +462,7 @@ impl Finder {
 
     /// Returns the cells from a column on.
     #[inline]
-    pub(crate) fn from<'a>(&self, row: &'a Row, column: u32) -> Cells<'a> {
+    pub(crate) fn from<'a>(&self, row: &'a EncodedRow, column: u32) -> Cells<'a> {
         let (passed, at, payload) = self.behind.get();
         let (at, payload) = if column > passed { (at, payload) } else { (self.start, self.end) };
         let mut cells = Cells {
@@ -490,7 +490,7 @@ pub(crate) struct Places {
 
 impl Places {
     /// Walks the row once.
-    pub(crate) fn of(row: &Row) -> Places {
+    pub(crate) fn of(row: &EncodedRow) -> Places {
         let mut cells = row.cells();
         let (mut starts, mut passed): (Vec<(u32, u32, u32)>, u32) = (Vec::new(), 0);
         while cells.at < cells.end {
@@ -506,7 +506,7 @@ impl Places {
     }
 
     /// Returns the cells from a column on.
-    pub(crate) fn from<'a>(&self, row: &'a Row, column: u32) -> Cells<'a> {
+    pub(crate) fn from<'a>(&self, row: &'a EncodedRow, column: u32) -> Cells<'a> {
         let at = self.starts.partition_point(|(other, ..)| *other < column);
         let (at, payload) = self.starts.get(at).map_or((self.end, self.end), |start| (start.1, start.2));
         Cells {
@@ -570,7 +570,7 @@ impl Draft {
         clustering_of(self.as_bytes())
     }
 
-    /// Returns the greatest timestamp, as [`Row::newest`] does.
+    /// Returns the greatest timestamp, as [`EncodedRow::newest`] does.
     #[inline]
     pub(crate) fn newest(&self) -> i64 {
         newest(self.as_bytes())
@@ -578,8 +578,8 @@ impl Draft {
 
     /// Copies the row into an allocation of its own.
     #[must_use]
-    pub fn row(&self) -> Row {
-        Row(self.as_bytes().into())
+    pub fn row(&self) -> EncodedRow {
+        EncodedRow(self.as_bytes().into())
     }
 }
 
@@ -701,7 +701,7 @@ impl RowBuilder {
     }
 
     /// Returns the finished row.
-    pub fn finish(self) -> Row {
+    pub fn finish(self) -> EncodedRow {
         self.draft().row()
     }
 
@@ -743,7 +743,7 @@ impl RowBuilder {
 mod tests {
     use super::*;
 
-    fn sample() -> Row {
+    fn sample() -> EncodedRow {
         let mut row = RowBuilder::new(b"key", b"place", 7);
         row.deletion(Some(Deletion { timestamp: 3, deleted_at_s: 4 }));
         row.marker(Some(Liveness { timestamp: 9, expiry: Some(Expiry { ttl_s: 1, at_s: 2 }) }));
@@ -769,7 +769,7 @@ mod tests {
         assert_eq!(row.deletion(), Some(Deletion { timestamp: 3, deleted_at_s: 4 }));
         assert_eq!(row.marker().expect("a marker").timestamp, 9);
         assert_eq!(row.cells().collect::<Vec<_>>(), cells);
-        assert_eq!(Row::from_bytes(row.as_bytes()), Ok(row.clone()));
+        assert_eq!(EncodedRow::from_bytes(row.as_bytes()), Ok(row.clone()));
         let finder = Finder::new(&row.cells());
         for column in [0, 2, 300, 1, 300, 0, 2, 301, 5, 300] {
             let expected = cells.iter().find(|cell| cell.column >= column).copied();
@@ -788,12 +788,12 @@ mod tests {
             for bit in 0..8 {
                 let mut bytes = good.to_vec();
                 bytes[at] ^= 1 << bit;
-                if let Ok(row) = Row::from_bytes(&bytes) {
+                if let Ok(row) = EncodedRow::from_bytes(&bytes) {
                     passed += row.cells().count().min(1);
                     let _ = (row.key(), row.clustering(), row.marker(), row.deletion());
                 }
             }
-            assert!(Row::from_bytes(&good[..at]).is_err(), "cut at {at}");
+            assert!(EncodedRow::from_bytes(&good[..at]).is_err(), "cut at {at}");
         }
         assert!(passed > 1000, "values carry no structure: {passed}");
     }

@@ -12,14 +12,14 @@
 //! settled by a tombstone of all of them only.
 
 use crate::model::reconcile::floor_of;
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::model::view::shows;
 
 /// Returns the timestamp such that a source with only lower ones cannot change what a reader sees
 /// of a row; `i64::MIN` if any source can. `floor`: the timestamp up to which deletions of the
 /// partition or a range shadow the row. `picked`: the columns that the reader needs, ascending, or
 /// `None` for all. Costs a step for each cell.
-pub(crate) fn settled_below(row: Option<&Row>, floor: i64, picked: Option<&[u32]>, now_s: u32) -> i64 {
+pub(crate) fn settled_below(row: Option<&EncodedRow>, floor: i64, picked: Option<&[u32]>, now_s: u32) -> i64 {
     let above = |floor: i64| if floor == i64::MIN { floor } else { floor.saturating_add(1) };
     let Some(row) = row else { return above(floor) };
     let (head, mut cells) = row.open();

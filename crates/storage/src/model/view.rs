@@ -9,7 +9,7 @@ use std::ops::Bound;
 use crate::model::layers::Placed;
 use crate::model::partition::{Partition, RangeOfRows};
 use crate::model::reconcile::floor_of;
-use crate::model::row::{Finder, PASSED_PER_UNIT, Places, Row};
+use crate::model::row::{EncodedRow, Finder, PASSED_PER_UNIT, Places};
 use crate::model::{CellRef, Liveness};
 
 /// A snapshot of one partition at one moment.
@@ -40,7 +40,7 @@ impl PartitionView {
 
     /// Returns the live static cells, in ascending order of column and path.
     pub fn static_cells(&self) -> impl Iterator<Item = CellRef<'_>> {
-        let cells = self.statics().into_iter().flat_map(Row::cells);
+        let cells = self.statics().into_iter().flat_map(EncodedRow::cells);
         cells.filter(|cell| self.shows_static(cell))
     }
 
@@ -54,7 +54,7 @@ impl PartitionView {
         }
     }
 
-    fn statics(&self) -> Option<&Row> {
+    fn statics(&self) -> Option<&EncodedRow> {
         match &self.partition {
             Partition::Single(_) => None,
             Partition::Full(full) => full.statics(),
@@ -81,19 +81,19 @@ impl PartitionView {
     }
 
     /// Returns the live rows between two bounds, lazily, in clustering order or in reverse.
-    pub fn range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, reversed: bool) -> Rows<'_> {
+    pub fn range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, reversed: bool) -> RowViews<'_> {
         let rows = match &self.partition {
             Partition::Single(row) => {
-                Source::Single((in_bounds(row.clustering(), start, end)).then_some(row))
+                RowSource::Single((in_bounds(row.clustering(), start, end)).then_some(row))
             }
-            Partition::Full(_) if is_empty_range(start, end) => Source::Single(None),
-            Partition::Full(full) => Source::Many(full.rows.range(start, end)),
+            Partition::Full(_) if is_empty_range(start, end) => RowSource::Single(None),
+            Partition::Full(full) => RowSource::Many(full.rows.range(start, end)),
         };
-        Rows { view: self, rows, reversed }
+        RowViews { view: self, rows, reversed }
     }
 
     /// Returns all live rows in clustering order.
-    pub fn rows(&self) -> Rows<'_> {
+    pub fn rows(&self) -> RowViews<'_> {
         self.range(Bound::Unbounded, Bound::Unbounded, false)
     }
 
@@ -107,7 +107,7 @@ impl PartitionView {
         self.partition.row_count()
     }
 
-    fn row_view(&self, row: &Row) -> Option<RowView> {
+    fn row_view(&self, row: &EncodedRow) -> Option<RowView> {
         RowView::new(row.clone(), self.partition.floor(row.clustering()), self.now_s)
     }
 }
@@ -133,37 +133,37 @@ pub(crate) fn shows(timestamp: i64, floor: i64) -> bool {
 }
 
 /// An iterator over live rows. It skips any number of dead rows without a yield; callers that yield
-/// use [`Rows::next_stored`].
+/// use [`RowViews::next_stored`].
 #[derive(Debug)]
-pub struct Rows<'a> {
+pub struct RowViews<'a> {
     view: &'a PartitionView,
-    rows: Source<'a>,
+    rows: RowSource<'a>,
     reversed: bool,
 }
 
-enum Source<'a> {
-    Single(Option<&'a Row>),
+enum RowSource<'a> {
+    Single(Option<&'a EncodedRow>),
     Many(RangeOfRows<'a>),
 }
 
-impl std::fmt::Debug for Source<'_> {
+impl std::fmt::Debug for RowSource<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Rows")
     }
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowViews<'a> {
     /// Returns the next stored row: `Some(None)` if it is dead, `None` at the end.
     pub fn next_stored(&mut self) -> Option<Option<RowView>> {
         self.next_placed().map(|(_, row)| row)
     }
 
-    /// As [`Rows::next_stored`], with the clustering of the row.
+    /// As [`RowViews::next_stored`], with the clustering of the row.
     pub(crate) fn next_placed(&mut self) -> Option<(&'a [u8], Option<RowView>)> {
         let row = match &mut self.rows {
-            Source::Single(row) => row.take()?,
-            Source::Many(rows) if self.reversed => rows.next_back()?.row(),
-            Source::Many(rows) => rows.next()?.row(),
+            RowSource::Single(row) => row.take()?,
+            RowSource::Many(rows) if self.reversed => rows.next_back()?.row(),
+            RowSource::Many(rows) => rows.next()?.row(),
         };
         Some((row.clustering(), self.view.row_view(row)))
     }
@@ -171,9 +171,9 @@ impl<'a> Rows<'a> {
     /// Returns the next stored row without opening it.
     pub fn next_unopened(&mut self) -> Option<StoredRow> {
         let placed = match &mut self.rows {
-            Source::Single(row) => Placed::Row(row.take()?.clone()),
-            Source::Many(rows) if self.reversed => rows.next_back()?.clone(),
-            Source::Many(rows) => rows.next()?.clone(),
+            RowSource::Single(row) => Placed::Row(row.take()?.clone()),
+            RowSource::Many(rows) if self.reversed => rows.next_back()?.clone(),
+            RowSource::Many(rows) => rows.next()?.clone(),
         };
         let floor = self.view.partition.floor(placed.clustering());
         Some(StoredRow { placed, floor, now_s: self.view.now_s })
@@ -216,7 +216,7 @@ const SMALL_BYTES: usize = 8 << 10;
 /// The same for a row without elements, whose values are only copied.
 const PLAIN_BYTES: usize = 256 << 10;
 
-impl Iterator for Rows<'_> {
+impl Iterator for RowViews<'_> {
     type Item = RowView;
 
     fn next(&mut self) -> Option<RowView> {
@@ -231,7 +231,7 @@ impl Iterator for Rows<'_> {
 /// A live row of a snapshot.
 #[derive(Clone, Debug)]
 pub struct RowView {
-    row: Row,
+    row: EncodedRow,
     floor: i64,
     now_s: u32,
     finder: Finder,
@@ -240,7 +240,7 @@ pub struct RowView {
 impl RowView {
     /// Returns the row if it is live.
     #[inline]
-    pub(crate) fn new(row: Row, floor: i64, now_s: u32) -> Option<RowView> {
+    pub(crate) fn new(row: EncodedRow, floor: i64, now_s: u32) -> Option<RowView> {
         let mut passed = 0;
         let alive = |cell: CellRef<'_>| {
             passed += 1;

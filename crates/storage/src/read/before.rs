@@ -8,7 +8,7 @@
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::model::partition::Partition;
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::model::view::{PartitionView, RowView};
 use crate::read::merge::MergeStream;
 
@@ -36,7 +36,7 @@ impl RowBefore {
         let Some(partition) = partition else { return RowBefore { row: None, newest: i64::MIN } };
         let row = partition.row(clustering);
         let floor = partition.floor(clustering);
-        let newest = row.map_or(i64::MIN, Row::newest).max(floor);
+        let newest = row.map_or(i64::MIN, EncodedRow::newest).max(floor);
         RowBefore { row: row.and_then(|row| RowView::new(row.clone(), floor, now_s)), newest }
     }
 }
@@ -46,7 +46,7 @@ impl StaticsBefore {
         let newest = match &partition {
             Some(Partition::Full(full)) => {
                 let deletion = full.deletion.map_or(i64::MIN, |deletion| deletion.timestamp);
-                full.statics().map_or(i64::MIN, Row::newest).max(deletion)
+                full.statics().map_or(i64::MIN, EncodedRow::newest).max(deletion)
             }
             Some(Partition::Single(_)) | None => i64::MIN,
         };
@@ -63,7 +63,7 @@ pub(crate) async fn newest_in(mut stream: MergeStream, env: &dyn Env) -> Result<
             Partition::Full(full) => {
                 let deletions = full.deletion.into_iter().chain(full.ranges.iter().map(|range| range.2));
                 let deletions = deletions.map(|deletion| deletion.timestamp);
-                let rows = full.statics().into_iter().chain(full.rows.iter()).map(Row::newest);
+                let rows = full.statics().into_iter().chain(full.rows.iter()).map(EncodedRow::newest);
                 deletions.chain(rows).fold(newest, i64::max)
             }
         };

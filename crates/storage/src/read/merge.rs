@@ -26,7 +26,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::StorageError;
-use crate::memtable::{Entry, Memtable, ScanFrom};
+use crate::memtable::{Memtable, MemtableEntry, ScanFrom};
 use crate::model::Deletion;
 use crate::model::SOURCES_MAX;
 use crate::model::partition::{Full, Partition};
@@ -45,7 +45,7 @@ const STRETCH_ROWS: usize = 256;
 /// The merged stream.
 #[derive(Debug)]
 pub(crate) struct MergeStream {
-    sources: Vec<Source>,
+    sources: Vec<MergeSource>,
     continued: Option<Continued>,
     /// The largest row that is built of several versions, bytes.
     row_bytes_max: usize,
@@ -74,9 +74,9 @@ pub(crate) struct Piece {
 }
 
 #[derive(Debug)]
-struct Source {
-    kind: Kind,
-    head: VecDeque<Entry>,
+struct MergeSource {
+    kind: MergeInput,
+    head: VecDeque<MemtableEntry>,
     /// The row behind which the first partition continues in the file, if it does.
     more: Option<Bytes>,
     /// The last row given of the first partition.
@@ -85,7 +85,7 @@ struct Source {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum MergeInput {
     Memory {
         table: Memtable,
         from: ScanFrom,
@@ -99,26 +99,26 @@ enum Kind {
     },
 }
 
-impl Source {
+impl MergeSource {
     async fn fill(&mut self) -> Result<(), StorageError> {
         if self.done || !self.head.is_empty() {
             return Ok(());
         }
-        if let (Some(after), Kind::Run { cursor, .. }) = (self.more.take(), &mut self.kind) {
+        if let (Some(after), MergeInput::Run { cursor, .. }) = (self.more.take(), &mut self.kind) {
             let (entry, more) = cursor.resume(&after).await?;
             self.head.push_back(entry);
             self.more = more;
             return Ok(());
         }
         match &mut self.kind {
-            Kind::Memory { table, from, last } => {
+            MergeInput::Memory { table, from, last } => {
                 table.collect(from, *last, CHUNK, &mut self.head);
                 self.done = self.head.len() < CHUNK;
                 if let Some((token, key, _)) = self.head.back() {
                     *from = ScanFrom::After(*token, key.clone());
                 }
             }
-            Kind::Run { cursor, rest, last } => loop {
+            MergeInput::Run { cursor, rest, last } => loop {
                 if let Some((entry, more)) = cursor.next().await? {
                     self.head.push_back(entry);
                     self.more = more;
@@ -135,7 +135,7 @@ impl Source {
     }
 }
 
-impl Source {
+impl MergeSource {
     fn is_at(&self, token: i64, key: &Bytes) -> bool {
         self.head.front().is_some_and(|(own, own_key, _)| *own == token && own_key == key)
     }
@@ -146,7 +146,8 @@ impl Source {
         if self.more.is_some() || !beside {
             return self.more.clone();
         }
-        let (Kind::Memory { .. }, Some((_, _, Partition::Full(full)))) = (&self.kind, self.head.front())
+        let (MergeInput::Memory { .. }, Some((_, _, Partition::Full(full)))) =
+            (&self.kind, self.head.front())
         else {
             return None;
         };
@@ -191,7 +192,7 @@ impl Source {
             self.head.pop_front();
             self.given = None;
         }
-        if let (Some(_), Kind::Run { cursor, .. }) = (self.more.take(), &mut self.kind) {
+        if let (Some(_), MergeInput::Run { cursor, .. }) = (self.more.take(), &mut self.kind) {
             cursor.skip(token, key);
         }
     }
@@ -205,14 +206,14 @@ impl MergeStream {
         from: ScanFrom,
         last: i64,
     ) -> MergeStream {
-        let memory = tables.into_iter().map(|table| Kind::Memory { table, from: from.clone(), last });
+        let memory = tables.into_iter().map(|table| MergeInput::Memory { table, from: from.clone(), last });
         let (ScanFrom::Token(first) | ScanFrom::After(first, _)) = from;
         let runs = files.runs().iter().filter_map(|run| {
             let (first, rest) = run.between(first, last).split_first()?;
             let cursor = Box::new(FileCursor::new(first.clone(), from.clone(), last));
-            Some(Kind::Run { cursor, rest: rest.iter().cloned().collect(), last })
+            Some(MergeInput::Run { cursor, rest: rest.iter().cloned().collect(), last })
         });
-        let source = |kind| Source { kind, head: VecDeque::new(), more: None, given: None, done: false };
+        let source = |kind| MergeSource { kind, head: VecDeque::new(), more: None, given: None, done: false };
         let sources = memory.chain(runs).map(source).collect();
         MergeStream { sources, continued: None, row_bytes_max: usize::MAX, partitions: [0; SOURCES_MAX] }
     }
@@ -223,7 +224,7 @@ impl MergeStream {
     }
 
     /// Returns the next whole partition, dead or alive.
-    pub(crate) async fn next(&mut self) -> Result<Option<Entry>, StorageError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<MemtableEntry>, StorageError> {
         let Some(Piece { token, key, mut partition, mut last, .. }) = self.next_piece().await? else {
             return Ok(None);
         };

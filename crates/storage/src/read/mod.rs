@@ -31,9 +31,9 @@ use crate::model::reconcile::floor_of;
 use crate::model::settled::settled_below;
 use crate::model::view::RowView;
 use crate::read::lookup::Lookup;
-use crate::state::Table;
+use crate::state::ShardTable;
 use crate::table::cache::Cache;
-use crate::table::cached_row::{CachedRow, Place};
+use crate::table::cached_row::{CachedRow, RowPlace};
 use crate::table::file::TableFile;
 use crate::table::part::{Block, PartRequest};
 
@@ -86,14 +86,14 @@ pub(crate) struct Gather {
     from_disk: bool,
     /// The number of files that were asked.
     pub(crate) searched: usize,
-    rows: Rows,
+    rows: RowCaching,
     /// The missing block if the cache has it: a large one, whose rows are decoded on a heavy lane.
     large: Option<Block>,
 }
 
 /// The part of a read that the cache of rows takes over.
 #[derive(Debug, Default)]
-struct Rows {
+struct RowCaching {
     table: Option<TableId>,
     /// See [`Cache::epoch`], and the sequence of the table's files at the start.
     epoch: u64,
@@ -114,9 +114,9 @@ impl Gather {
     /// Merges the versions in memory and cached blocks. Returns the block that is missing, if any,
     /// for [`Gather::finish`].
     pub(crate) fn start(
-        table: &Table,
+        table: &ShardTable,
         cache: &RefCell<Cache>,
-        target: &Target,
+        target: &ReadTarget,
         request: PartRequest,
         row_bytes_max: usize,
     ) -> Result<(Gather, Option<usize>), StorageError> {
@@ -127,7 +127,7 @@ impl Gather {
             PartRequest::All => true,
             PartRequest::Row { .. } => false,
         };
-        let Target { token, key, now_s, .. } = target.clone();
+        let ReadTarget { token, key, now_s, .. } = target.clone();
         let mut gather = Gather {
             token,
             key,
@@ -164,14 +164,14 @@ impl Gather {
     /// Takes the cached row as a source, if there is one that settles what files would.
     fn take_cached(
         &mut self,
-        table: &Table,
+        table: &ShardTable,
         cache: &RefCell<Cache>,
-        target: &Target,
+        target: &ReadTarget,
     ) -> Result<(), StorageError> {
         let PartRequest::Row { clustering, columns, bypass_cache: false } = &self.request else {
             return Ok(());
         };
-        let place = Place { table: target.table, token: self.token, key: &self.key, clustering };
+        let place = RowPlace { table: target.table, token: self.token, key: &self.key, clustering };
         let (columns, now_s) = (columns.clone(), self.now_s);
         let mut cache = cache.borrow_mut();
         let cached = cache.row(place, |row| row.is_for(place, columns.as_deref(), now_s));
@@ -199,7 +199,7 @@ impl Gather {
     }
 
     /// Collects the files that may change what the reader sees.
-    fn choose_files(&mut self, table: &Table) {
+    fn choose_files(&mut self, table: &ShardTable) {
         let sequence = self.rows.cached.as_ref().map(|cached| cached.sequence);
         let is_covered =
             |file: &&Arc<TableFile>| sequence.is_some_and(|sequence| file.sequence() <= sequence);
@@ -219,14 +219,14 @@ impl Gather {
 
     /// Caches what files had of the row, if some were asked.
     pub(crate) fn keep_row(&mut self, cache: &RefCell<Cache>) {
-        let Rows { table: Some(table), epoch, sequence, unasked, .. } = self.rows else { return };
+        let RowCaching { table: Some(table), epoch, sequence, unasked, .. } = self.rows else { return };
         let PartRequest::Row { clustering, columns, .. } = &self.request else { return };
         if self.searched == 0 {
             return;
         }
         let of_files = if self.rows.has_memory { self.rows.of_files.take() } else { self.found.clone() };
         let Some(of_files) = of_files else { return };
-        let place = Place { table, token: self.token, key: &self.key, clustering };
+        let place = RowPlace { table, token: self.token, key: &self.key, clustering };
         let columns = columns.clone().filter(|_| self.partial);
         if let Some(row) = CachedRow::new(place, of_files, columns, epoch, sequence, unasked, self.now_s) {
             cache.borrow_mut().keep_row(place, Arc::new(row), self.from_disk);
@@ -394,7 +394,7 @@ impl<'a> Pick<'a> {
 
 /// The partition to read, and the time of the read.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct ReadTarget {
     pub(crate) table: TableId,
     pub(crate) token: i64,
     pub(crate) key: Bytes,

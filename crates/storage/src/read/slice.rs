@@ -22,7 +22,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::model::codec::Malformed;
-use crate::model::partition::{Full, Partition, Rows};
+use crate::model::partition::{Full, Partition, PartitionRows};
 use crate::model::view::PartitionView;
 use crate::table::columnar::values::Values;
 use crate::table::part::{Block, Slice, head};
@@ -190,7 +190,7 @@ impl Sliced {
                     false => (Bound::Unbounded, Bound::Included(next)),
                     true => (Bound::Included(next), Bound::Unbounded),
                 };
-                let mut rows = Rows::default();
+                let mut rows = PartitionRows::default();
                 full.rows.range(start, end).for_each(|placed| rows.push_placed(placed.clone()));
                 Arc::make_mut(&mut full).rows = rows;
                 Partition::Full(full)

@@ -20,7 +20,7 @@ use crate::recovery::generations::check_generations;
 use crate::recovery::leftovers::table_leftovers;
 use crate::recovery::shard_files::read_shard;
 use crate::table::file::{TableFile, table_name};
-use crate::table::part::Part;
+use crate::table::part::BlockPart;
 
 /// Maximum number of damages listed per shard. Further ones are only counted.
 const DAMAGES_MAX: usize = 1000;
@@ -165,7 +165,7 @@ async fn check_block(
         )
     };
     for part in 0..block.parts {
-        let part = Part::new(&block, part).map_err(file.malformed(index))?;
+        let part = BlockPart::new(&block, part).map_err(file.malformed(index))?;
         part.partition().map_err(file.malformed(index))?;
         let (token, key) = part.place();
         let here = (token, key.clone());

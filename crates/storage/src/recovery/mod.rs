@@ -45,13 +45,13 @@ use crate::manifest::edits::History;
 use crate::manifest::layout::{Layout, lock, make_shard};
 use crate::manifest::mark::{Facts, Mark, MarkRead, NEW_MARK_COUNT, mark_path};
 use crate::manifest::versions::{self, Versions};
-use crate::options::Options;
+use crate::options::StorageOptions;
 use crate::recovery::damage::open_or_contain;
 use crate::recovery::generations::check_generations;
 use crate::recovery::leftovers::{clear_leftovers, move_aside, table_leftovers};
 use crate::recovery::reshard::reshard;
 use crate::recovery::shard_files::{ShardFiles, read_shard};
-use crate::state::{State, Table};
+use crate::state::{ShardState, ShardTable};
 use crate::table::file::table_name;
 use crate::table::runs::Files;
 use crate::table::shared::folder_key;
@@ -65,7 +65,7 @@ pub(crate) struct Opened {
     pub(crate) manifest: OpenManifest,
     /// The folder was created.
     pub(crate) is_new: bool,
-    pub(crate) state: State,
+    pub(crate) state: ShardState,
     pub(crate) log: Recovered,
     pub(crate) recovery: Recovery,
     /// The time when the files were opened.
@@ -76,7 +76,7 @@ pub(crate) struct Opened {
 pub(crate) async fn recover(
     env: &Arc<dyn Env>,
     root: &Path,
-    options: &Options,
+    options: &StorageOptions,
 ) -> Result<Opened, StorageError> {
     let (dir, lock) = enter(&**env, root, options).await?;
     let files = read_shard(&**env, &dir, options.shard, options.shards).await?;
@@ -85,7 +85,7 @@ pub(crate) async fn recover(
         Some(files) => resume_manifest(env, &dir, files).await?,
         None => create_manifest(env, &dir, options).await?,
     };
-    let mut state = State::new(options);
+    let mut state = ShardState::new(options);
     let began_ns = env.now_ns();
     open_tables(&**env, &dir, folder_key(root), &open.manifest, &mut state).await?;
     identify(&mut open.manifest, &state);
@@ -110,7 +110,7 @@ pub(crate) fn new_stamp(env: &dyn Env) -> u64 {
 async fn create_manifest(
     env: &Arc<dyn Env>,
     dir: &Path,
-    options: &Options,
+    options: &StorageOptions,
 ) -> Result<OpenManifest, StorageError> {
     let stamp = new_stamp(&**env);
     let manifest = Manifest { stamp, ..Manifest::empty(options.shard, options.shards) };
@@ -160,7 +160,7 @@ async fn clear(
     env: &dyn Env,
     dir: &Path,
     files: &ShardFiles,
-    options: &Options,
+    options: &StorageOptions,
 ) -> Result<u64, StorageError> {
     let sink = &options.event_sink;
     let leftovers = table_leftovers(env, dir, files).await?;
@@ -183,7 +183,7 @@ async fn clear(
 async fn enter(
     env: &dyn Env,
     root: &Path,
-    options: &Options,
+    options: &StorageOptions,
 ) -> Result<(PathBuf, Box<dyn Debug>), StorageError> {
     let made = env.create_dir_all(root).await;
     made.map_err(|error| StorageError::io("create the data folder", root, error))?;
@@ -224,7 +224,7 @@ async fn open_tables(
     dir: &Path,
     folder: u64,
     manifest: &Manifest,
-    state: &mut State,
+    state: &mut ShardState,
 ) -> Result<(), StorageError> {
     let dir = dir.join("tables");
     for (id, version) in &manifest.tables {
@@ -234,7 +234,7 @@ async fn open_tables(
             files.push(Arc::new(open_or_contain(env, &path, file, folder).await?));
         }
         if !files.is_empty() {
-            state.tables.insert(*id, Table { files, ..Table::default() });
+            state.tables.insert(*id, ShardTable { files, ..ShardTable::default() });
         }
     }
     Ok(())
@@ -242,7 +242,7 @@ async fn open_tables(
 
 /// Adds the identities of table files that an earlier version named. The next manifest that is
 /// written anew has them.
-fn identify(manifest: &mut Manifest, state: &State) {
+fn identify(manifest: &mut Manifest, state: &ShardState) {
     for (id, table) in &state.tables {
         let Some(version) = manifest.tables.get_mut(id) else { continue };
         for file in table.files.iter() {
@@ -255,16 +255,16 @@ fn identify(manifest: &mut Manifest, state: &State) {
 async fn recover_log(
     env: &dyn Env,
     dir: &Path,
-    options: &Options,
+    options: &StorageOptions,
     manifest: &Manifest,
-    state: &mut State,
+    state: &mut ShardState,
 ) -> Result<(Recovered, Recovery), StorageError> {
     let bound = LogBound::new(options);
     let mut replay = Replay::open(env, dir, options.shard, manifest).await?;
     let mut replayed = 0;
     let mut length = 0;
     let mut read = 0;
-    let full = |state: &State, length: u64| {
+    let full = |state: &ShardState, length: u64| {
         (state.memory.bytes as u64).max(bound.fill(length - state.memory.log_from))
             >= options.memtable_bytes_max as u64
     };
@@ -348,7 +348,7 @@ async fn free_segment(
     env: &dyn Env,
     path: PathBuf,
     segment: u64,
-    options: &Options,
+    options: &StorageOptions,
     there: usize,
 ) -> Result<Option<Segment>, StorageError> {
     if there < FREE_IDLE

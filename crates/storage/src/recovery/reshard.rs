@@ -35,7 +35,7 @@ use crate::manifest::{FileEntry, Manifest, Origin, Owner, seal_of, versions};
 use crate::model::codec::put_u32;
 use crate::model::encoded::put_mutations;
 use crate::model::{Mutation, TableId};
-use crate::options::Options;
+use crate::options::StorageOptions;
 use crate::recovery::damage::{concerns_one_file, open_or_contain};
 use crate::recovery::leftovers::{move_aside, table_leftovers};
 use crate::recovery::new_stamp;
@@ -56,7 +56,7 @@ pub(crate) async fn reshard(
     env: &dyn Env,
     root: &Path,
     old: &Layout,
-    options: &Options,
+    options: &StorageOptions,
 ) -> Result<Layout, StorageError> {
     let (shards, segment_bytes) = (options.shards, options.segment_bytes);
     let new = Layout::new(old.generation + 1, shards);
@@ -65,7 +65,7 @@ pub(crate) async fn reshard(
     for shard in 0..shards {
         let dir = new.shard_dir(root, shard);
         make_shard(env, &dir).await?;
-        parts.push(Part::new(dir, shard, new_stamp(env), new, segment_bytes));
+        parts.push(NewShard::new(dir, shard, new_stamp(env), new, segment_bytes));
     }
     let (mut locks, mut all) = (Vec::new(), Vec::new());
     for shard in 0..old.sharding.shards {
@@ -227,7 +227,7 @@ fn check_limit(
     root: &Path,
     old: &Layout,
     shards: u32,
-    parts: &[Part],
+    parts: &[NewShard],
 ) -> Result<(), StorageError> {
     let mut origins = BTreeSet::new();
     let files = parts.iter().flat_map(|part| part.manifest.files());
@@ -272,7 +272,7 @@ async fn split_log(
     dir: &Path,
     shard: u32,
     manifest: &Manifest,
-    parts: &mut [Part],
+    parts: &mut [NewShard],
 ) -> Result<Vec<(PathBuf, String)>, StorageError> {
     let mut replay = Replay::open(env, &dir.join("log"), shard, manifest).await?;
     while let Some((number, mutations)) = replay.next().await? {
@@ -295,15 +295,15 @@ async fn split_log(
 }
 
 /// A shard of the new generation, under construction.
-struct Part {
+struct NewShard {
     dir: PathBuf,
     own: Owner,
     manifest: Manifest,
     log: NewLog,
 }
 
-impl Part {
-    fn new(dir: PathBuf, shard: u32, stamp: u64, layout: Layout, segment_bytes: u64) -> Part {
+impl NewShard {
+    fn new(dir: PathBuf, shard: u32, stamp: u64, layout: Layout, segment_bytes: u64) -> NewShard {
         let own = Owner { sharding: layout.sharding, shard };
         let manifest = Manifest { stamp, ..Manifest::empty(shard, layout.sharding.shards) };
         let log = NewLog {
@@ -316,7 +316,7 @@ impl Part {
             batch: vec![0; BATCH_HEADER],
             records: 0,
         };
-        Part { dir, own, manifest, log }
+        NewShard { dir, own, manifest, log }
     }
 
     fn is_home_of(&self, mutation: &Mutation) -> bool {

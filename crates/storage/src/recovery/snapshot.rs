@@ -35,7 +35,7 @@ use crate::recovery::generations::check_generations;
 use crate::recovery::new_stamp;
 use crate::recovery::reshard::{copy, link_or_copy};
 use crate::recovery::shard_files::read_manifest;
-use crate::state::progress::Progress;
+use crate::state::progress::WorkProgress;
 use crate::table::file::{TableFile, table_name};
 use crate::table::store::ManifestHold;
 
@@ -100,7 +100,7 @@ impl Cut {
         make_shard(env, &own).await?;
         copy_tail(env, &own, tail).await?;
         drop(hold);
-        let progress = Progress::default();
+        let progress = WorkProgress::default();
         let count = manifest.files().count() as u64;
         progress.add_total(count);
         let _task = jobs.tasks.begin(TaskKind::Snapshot, None, count, env.now_s(), progress.clone());
@@ -157,7 +157,7 @@ async fn put_shard(
 ) -> Result<(), StorageError> {
     make_shard(env, to).await?;
     copy_tail(env, to, tail).await?;
-    link_files(env, from, to, manifest, &Progress::default()).await?;
+    link_files(env, from, to, manifest, &WorkProgress::default()).await?;
     finish_shard(env, to, manifest).await
 }
 
@@ -166,7 +166,7 @@ async fn link_files(
     from: &Path,
     to: &Path,
     manifest: &Manifest,
-    progress: &Progress,
+    progress: &WorkProgress,
 ) -> Result<(), StorageError> {
     for (_, file) in manifest.files() {
         let name = table_name(file.id);

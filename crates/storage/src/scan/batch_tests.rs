@@ -155,9 +155,9 @@ fn check_narrowed(shard: &Rc<Shard>, random: &mut Random, what: &str) {
 
 const TABLE: TableId = TableId(3);
 
-fn options() -> Options {
+fn options() -> StorageOptions {
     let table = TableOptions { block_bytes: 2048, ..TableOptions::default() };
-    Options { table, ..Options::in_dir("/data", 0, 1) }
+    StorageOptions { table, ..StorageOptions::in_dir("/data", 0, 1) }
 }
 
 /// Writes partitions of three rows with a number, a short text and sometimes a third column.

@@ -12,7 +12,7 @@ use crate::model::partition::Partition;
 use crate::scan::batch_request::BatchRequest;
 use crate::table::BlockStart;
 use crate::table::file::TableFile;
-use crate::table::part::{self, Block, Part};
+use crate::table::part::{self, Block, BlockPart};
 use crate::table::read_ahead::ReadAhead;
 use crate::table::scan_cache::ScanCache;
 
@@ -163,7 +163,7 @@ impl FileSource {
         if let Some((block, part)) = &self.block
             && *part < block.parts
         {
-            let part = Part::new(block, *part).map_err(|Malformed| self.damaged())?;
+            let part = BlockPart::new(block, *part).map_err(|Malformed| self.damaged())?;
             let (token, key) = part.place();
             return Ok(Some((token, key.clone())));
         }
@@ -198,7 +198,7 @@ impl FileSource {
         }
         let Some((block, part)) = &mut self.block else { return Ok(()) };
         while *part < block.parts {
-            let at = Part::new(block, *part).map_err(self.file.malformed(self.next_block - 1))?;
+            let at = BlockPart::new(block, *part).map_err(self.file.malformed(self.next_block - 1))?;
             if at.place() > (*token, key) {
                 break;
             }
@@ -207,11 +207,11 @@ impl FileSource {
         Ok(())
     }
 
-    fn take_part(&mut self) -> Result<Part, StorageError> {
+    fn take_part(&mut self) -> Result<BlockPart, StorageError> {
         let (block, part) = self.block.as_mut().expect("a part is at hand");
         *part += 1;
         let at = *part - 1;
-        Part::new(block, at).map_err(self.file.malformed(self.next_block - 1))
+        BlockPart::new(block, at).map_err(self.file.malformed(self.next_block - 1))
     }
 
     /// Takes the whole next partition, whose first part is loaded.

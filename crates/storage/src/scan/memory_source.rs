@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::memtable::{Entry, Memtable, ScanFrom};
+use crate::memtable::{Memtable, MemtableEntry, ScanFrom};
 use crate::model::partition::Partition;
 use crate::scan::file_source::Position;
 
@@ -13,7 +13,7 @@ const CHUNK: usize = 256;
 pub(crate) struct MemorySource {
     table: Memtable,
     from: ScanFrom,
-    head: VecDeque<Entry>,
+    head: VecDeque<MemtableEntry>,
     done: bool,
 }
 
@@ -59,7 +59,7 @@ impl MemorySource {
     }
 
     /// Takes the next partition, if its token is below `end`.
-    pub(crate) fn next_below(&mut self, end: i128) -> Option<Entry> {
+    pub(crate) fn next_below(&mut self, end: i128) -> Option<MemtableEntry> {
         let is_below = self.head.front().is_some_and(|(token, ..)| i128::from(*token) < end);
         if is_below { self.head.pop_front() } else { None }
     }

@@ -5,7 +5,7 @@
 //! 2. Partitions are changed one by one, with yields. Readers see a partition with all of its
 //!    changes or without them.
 //! 3. Until the last partition is changed, a memtable that is frozen counts as flushed only up to
-//!    the record before. So the record is replayed after a crash (`State::freeze`).
+//!    the record before. So the record is replayed after a crash (`ShardState::freeze`).
 //!
 //! A partition with many changes is changed in a copy. What other writes change meanwhile is
 //! recorded, and applied to the copy too, before it replaces the partition.
@@ -21,12 +21,12 @@ use crate::log::turns::Turn;
 use crate::model::codec::put_varint;
 use crate::model::encoded::{put_change, put_mutation_head, put_row_head};
 use crate::model::partition::{Growth, Partition};
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::model::{Change, Mutation};
 use crate::shard::commit::Commit;
 use crate::shard::{Shard, WriteKind};
 use crate::signal::Signal;
-use crate::state::State;
+use crate::state::ShardState;
 
 /// Work units of a change: a search for the row, and a merge.
 const CHANGE_UNITS: u32 = 4;
@@ -50,11 +50,11 @@ fn is_small(mutations: &[Mutation]) -> bool {
     let changes = || mutations.iter().flat_map(|mutation| &mutation.changes);
     mutations.len() <= MUTATIONS_AT_ONCE
         && changes().take(CHANGES_AT_ONCE + 1).count() <= CHANGES_AT_ONCE
-        && changes().filter_map(row_of).map(Row::bytes).sum::<usize>() <= BYTES_AT_ONCE
+        && changes().filter_map(row_of).map(EncodedRow::bytes).sum::<usize>() <= BYTES_AT_ONCE
 }
 
 /// Returns the row that a change writes.
-fn row_of(change: &Change) -> Option<&Row> {
+fn row_of(change: &Change) -> Option<&EncodedRow> {
     match change {
         Change::Row(row) | Change::Static(row) => Some(row),
         Change::DeletePartition(_) | Change::DeleteRange { .. } => None,
@@ -62,7 +62,7 @@ fn row_of(change: &Change) -> Option<&Row> {
 }
 
 /// Returns the row of a change that is encoded with yields.
-fn long_row(change: &Change) -> Option<&Row> {
+fn long_row(change: &Change) -> Option<&EncodedRow> {
     row_of(change).filter(|row| row.bytes() > BYTES_AT_ONCE / 4)
 }
 
@@ -182,7 +182,7 @@ impl Shard {
     async fn write_record(&self, mutations: &[Mutation]) -> Result<Record, StorageError> {
         let limit = self.log.as_ref().map_or(usize::MAX, |log| log.record_bytes_max());
         let long = mutations.iter().flat_map(|mutation| &mutation.changes).filter_map(long_row);
-        let mut record = Record::with_capacity(long.map(Row::bytes).sum::<usize>().min(limit));
+        let mut record = Record::with_capacity(long.map(EncodedRow::bytes).sum::<usize>().min(limit));
         put_varint(record.out(), mutations.len() as u64);
         for mutation in mutations {
             put_mutation_head(record.out(), mutation);
@@ -205,7 +205,7 @@ impl Shard {
     }
 
     /// Encodes a change of a long row, with yields.
-    async fn put_long_row(&self, out: &mut Vec<u8>, change: &Change, row: &Row) {
+    async fn put_long_row(&self, out: &mut Vec<u8>, change: &Change, row: &EncodedRow) {
         put_row_head(out, change, row);
         for piece in row.as_bytes().chunks(BYTES_AT_ONCE) {
             out.extend_from_slice(piece);
@@ -301,7 +301,7 @@ impl Copy {
 
 /// Records what other writes change in a partition, until it is dropped.
 struct Recording {
-    state: Rc<RefCell<State>>,
+    state: Rc<RefCell<ShardState>>,
     ended: Rc<Signal>,
     number: u64,
 }

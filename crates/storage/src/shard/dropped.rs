@@ -8,7 +8,7 @@ use crate::log::Log;
 use crate::manifest::Edit;
 use crate::model::TableId;
 use crate::shard::Shard;
-use crate::state::Table;
+use crate::state::ShardTable;
 
 impl Shard {
     /// Returns the tables with data.
@@ -29,7 +29,7 @@ impl Shard {
         Box::pin(async move {
             tables.iter().for_each(|table| self.state.borrow_mut().dropped.add(*table));
             self.applied_all().await;
-            let gone: Vec<(TableId, Table)> = {
+            let gone: Vec<(TableId, ShardTable)> = {
                 let state = &mut *self.state.borrow_mut();
                 for table in tables {
                     state.settings.remove(*table);
@@ -78,7 +78,7 @@ impl Shard {
     }
 
     /// Makes the removal of tables durable, which are removed from memory just before.
-    async fn remove(&self, log: &Log, gone: Vec<(TableId, Table)>) -> Result<(), StorageError> {
+    async fn remove(&self, log: &Log, gone: Vec<(TableId, ShardTable)>) -> Result<(), StorageError> {
         self.store.begin_truncation();
         let last = log.last_record();
         let name = |edit: &mut Edit| gone.iter().for_each(|(table, _)| edit.truncate(*table, last));

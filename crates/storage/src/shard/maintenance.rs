@@ -8,7 +8,7 @@ use crate::error::StorageError;
 use crate::model::TableId;
 use crate::recovery::snapshot::Cut;
 use crate::shard::Shard;
-use crate::state::progress::Progress;
+use crate::state::progress::WorkProgress;
 
 impl Shard {
     /// Flushes all memtables.
@@ -27,7 +27,7 @@ impl Shard {
     /// As [`Shard::flush_all`], or [`StorageError::Cancelled`].
     pub fn flush_with<'a>(
         &'a self,
-        progress: &'a Progress,
+        progress: &'a WorkProgress,
     ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move { self.background.flush_with(progress).await })
     }
@@ -47,7 +47,7 @@ impl Shard {
     pub fn compact_all(&self, table: TableId) -> lanes::LocalBoxFuture<'_, Result<(), StorageError>> {
         Box::pin(async move {
             let group = self.jobs.options.groups.compaction;
-            self.compact(table, i64::MIN..=i64::MAX, group, &Progress::default()).await
+            self.compact(table, i64::MIN..=i64::MAX, group, &WorkProgress::default()).await
         })
     }
 
@@ -64,7 +64,7 @@ impl Shard {
         table: TableId,
         tokens: RangeInclusive<i64>,
         group: lanes::Group,
-        progress: &'a Progress,
+        progress: &'a WorkProgress,
     ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move {
             if self.log.is_none() {
@@ -86,7 +86,7 @@ impl Shard {
         &'a self,
         table: TableId,
         group: lanes::Group,
-        progress: &'a Progress,
+        progress: &'a WorkProgress,
     ) -> lanes::LocalBoxFuture<'a, Result<Scrubbed, StorageError>> {
         Box::pin(async move { self.background.compactor.scrub(table, group, progress).await })
     }

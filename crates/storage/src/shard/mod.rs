@@ -27,7 +27,7 @@ use crate::model::row::Draft;
 use crate::model::{Change, Mutation, TableId};
 use crate::options::TableOptions;
 use crate::shard::commit::{Acks, Commit};
-use crate::state::State;
+use crate::state::ShardState;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::store::FileStore;
 
@@ -35,7 +35,7 @@ use crate::table::store::FileStore;
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) env: Arc<dyn Env>,
-    pub(crate) state: Rc<RefCell<State>>,
+    pub(crate) state: Rc<RefCell<ShardState>>,
     pub(crate) store: Rc<FileStore>,
     /// `None`: the shard is in memory, and nothing is durable.
     pub(crate) log: Option<Rc<Log>>,
@@ -60,9 +60,9 @@ impl Shard {
     /// resolves.
     ///
     /// # Errors
-    /// [`StorageError::TooLarge`]: a record above [`crate::Options::record_bytes_max`].
+    /// [`StorageError::TooLarge`]: a record above [`crate::StorageOptions::record_bytes_max`].
     /// [`StorageError::RowTooLarge`]: a row with collections has reached
-    /// [`crate::Options::row_bytes_max`].
+    /// [`crate::StorageOptions::row_bytes_max`].
     /// [`StorageError::Overloaded`]: the bytes that wait for the disk exceed a segment or the
     /// largest record, the log has reached its bound, or other writers wait for that reason; see
     /// [`Shard::apply_in_turn`]. [`StorageError::WritesRefused`]: an earlier write failed.

@@ -18,11 +18,11 @@ use crate::log::reserve::Reserve;
 use crate::log::{Log, Recovered, Register};
 use crate::manifest::Edit;
 use crate::on_lanes::OnLanes;
-use crate::options::Options;
+use crate::options::StorageOptions;
 use crate::recovery::{Opened, recover};
 use crate::shard::Shard;
 use crate::signal::Signal;
-use crate::state::State;
+use crate::state::ShardState;
 use crate::table::store::{FileStore, OpenManifest};
 
 impl Shard {
@@ -32,20 +32,23 @@ impl Shard {
     /// # Errors
     /// The folder is in use, was written by a newer version, is damaged, or cannot be read or
     /// written. Or it has another number of shards, and this is not shard 0.
-    pub fn open(options: Options) -> lanes::LocalBoxFuture<'static, Result<Rc<Shard>, StorageError>> {
+    pub fn open(options: StorageOptions) -> lanes::LocalBoxFuture<'static, Result<Rc<Shard>, StorageError>> {
         Box::pin(async move {
             let env = Arc::new(OnLanes::new(options.groups, options.event_sink.clone()));
             Shard::open_in(options, env).await
         })
     }
 
-    pub(crate) async fn open_in(options: Options, env: Arc<dyn Env>) -> Result<Rc<Shard>, StorageError> {
+    pub(crate) async fn open_in(
+        options: StorageOptions,
+        env: Arc<dyn Env>,
+    ) -> Result<Rc<Shard>, StorageError> {
         assert!(options.shard < options.shards, "a shard's number is below their count");
         assert!(
             options.segment_bytes.is_multiple_of(BLOCK as u64) && options.segment_bytes >= 4 * BLOCK as u64
         );
         let Some(root) = options.dir.clone() else {
-            let state = State::new(&options);
+            let state = ShardState::new(&options);
             return Ok(Shard::new(env, options, PathBuf::new(), OpenManifest::default(), state, None));
         };
         let opened = recover(&env, &root, &options).await?;
@@ -78,10 +81,10 @@ impl Shard {
     /// `None` for a shard in memory.
     fn new(
         env: Arc<dyn Env>,
-        options: Options,
+        options: StorageOptions,
         dir: PathBuf,
         manifest: OpenManifest,
-        state: State,
+        state: ShardState,
         log: Option<(Recovered, Box<dyn Debug>)>,
     ) -> Rc<Shard> {
         let reserve = Rc::new(Reserve::new(env.clone(), &dir, options.reserve_bytes));

@@ -16,12 +16,12 @@ use crate::model::view::{PartitionView, RowView};
 use crate::read::before::{RowBefore, StaticsBefore, newest_in};
 use crate::read::merge::MergeStream;
 use crate::read::slice::Sliced;
-use crate::read::{Gather, Pick, Read, Target, see_row};
+use crate::read::{Gather, Pick, Read, ReadTarget, see_row};
 use crate::scan::Scan;
 use crate::scan::batch_scan::BatchSnapshot;
 use crate::shard::Shard;
-use crate::state::Table;
-use crate::table::cached_row::Place;
+use crate::state::ShardTable;
+use crate::table::cached_row::RowPlace;
 use crate::table::part::{PartRequest, Slice};
 use crate::table::runs::Files;
 
@@ -35,7 +35,7 @@ impl Shard {
         key: &[u8],
         now_s: u32,
     ) -> Read<Option<PartitionView>> {
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
+        let target = ReadTarget { table, token, key: Bytes::copy_from_slice(key), now_s };
         let see = move |gather: Gather| gather.found.map(|p| PartitionView::new(p, now_s));
         self.gather_and(&target, PartRequest::All, see)
     }
@@ -43,7 +43,7 @@ impl Shard {
     /// Reads a partition, from memory at once or with the disk. `see` converts the result.
     pub(crate) fn gather_and<T: Send + 'static>(
         self: &Rc<Self>,
-        target: &Target,
+        target: &ReadTarget,
         request: PartRequest,
         see: impl FnOnce(Gather) -> T + Send + 'static,
     ) -> Read<T> {
@@ -100,14 +100,14 @@ impl Shard {
                 return self.on_heavy_lane(open);
             }
             if row.is_none() && !pick.bypass_cache {
-                let place = Place { table: id, token, key, clustering };
+                let place = RowPlace { table: id, token, key, clustering };
                 if let Some(row) = table.cached_row(&self.store.cache, place, pick.columns, now_s) {
                     table.searched.count(0);
                     return Read::Ready(RowView::new(row, i64::MIN, now_s));
                 }
             }
         }
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
+        let target = ReadTarget { table, token, key: Bytes::copy_from_slice(key), now_s };
         let clustering = Bytes::copy_from_slice(clustering);
         let bypass_cache = pick.bypass_cache;
         let columns: Option<Arc<[u32]>> = pick.columns.filter(|columns| columns.is_sorted()).map(Into::into);
@@ -144,7 +144,7 @@ impl Shard {
     /// Reads a row with all its columns.
     async fn read_whole_row(
         self: &Rc<Self>,
-        target: Target,
+        target: ReadTarget,
         clustering: Bytes,
         bypass_cache: bool,
     ) -> Result<Option<RowView>, StorageError> {
@@ -174,7 +174,7 @@ impl Shard {
 
     pub(crate) fn gather(
         &self,
-        target: &Target,
+        target: &ReadTarget,
         request: PartRequest,
     ) -> Result<(Gather, Option<usize>), StorageError> {
         let row_bytes_max = self.jobs.options.read_row_bytes_max();
@@ -208,7 +208,7 @@ impl Shard {
         slice: &Slice,
         now_s: u32,
     ) -> Read<Option<Sliced>> {
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
+        let target = ReadTarget { table, token, key: Bytes::copy_from_slice(key), now_s };
         let slice = Arc::new(Slice { rows: slice.rows.max(1), ..slice.clone() });
         // Counted here, where nothing can yield. Callers yield between reads.
         drop(self.env.spend(1));
@@ -226,7 +226,7 @@ impl Shard {
         clustering: &[u8],
         now_s: u32,
     ) -> Read<RowBefore> {
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
+        let target = ReadTarget { table, token, key: Bytes::copy_from_slice(key), now_s };
         let clustering = Bytes::copy_from_slice(clustering);
         let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache: false };
         self.gather_and(&target, request, move |gather| {
@@ -243,7 +243,7 @@ impl Shard {
         key: &[u8],
         now_s: u32,
     ) -> Read<StaticsBefore> {
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
+        let target = ReadTarget { table, token, key: Bytes::copy_from_slice(key), now_s };
         let start = Bound::Included(Bytes::new());
         let end = Bound::Excluded(Bytes::new());
         let no_rows = Slice { start, end, ..Slice::all(1) };
@@ -309,7 +309,7 @@ impl Shard {
         let table = state.tables.get(&table);
         BatchSnapshot {
             env: self.env.clone(),
-            memory: table.map(Table::snapshot).unwrap_or_default(),
+            memory: table.map(ShardTable::snapshot).unwrap_or_default(),
             files: table.map(|table| table.files.clone()).unwrap_or_default(),
             cache: self.store.scan_cache.clone(),
             now_s,

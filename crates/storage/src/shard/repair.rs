@@ -12,10 +12,10 @@ use crate::event::EventSink;
 use crate::manifest::layout::enter;
 use crate::model::TableId;
 use crate::on_lanes::OnLanes;
-use crate::options::Options;
+use crate::options::StorageOptions;
 use crate::shard::Shard;
 use crate::state::batches::BatchesInFlight;
-use crate::state::progress::Progress;
+use crate::state::progress::WorkProgress;
 
 /// Scrubs all tables of a folder that no server has open, as [`Shard::scrub`] does. Runs on a fast
 /// lane of an otherwise idle process. Calls `progress` before every table, with the number of the
@@ -29,7 +29,7 @@ pub async fn repair(
     event_sink: EventSink,
     progress: impl FnMut(u32, TableId),
 ) -> Result<Scrubbed, StorageError> {
-    let options = Options { event_sink: event_sink.clone(), ..Options::in_dir(dir, 0, 1) };
+    let options = StorageOptions { event_sink: event_sink.clone(), ..StorageOptions::in_dir(dir, 0, 1) };
     let env = Arc::new(OnLanes::new(options.groups, event_sink));
     repair_in(env, dir, &options, progress).await
 }
@@ -37,7 +37,7 @@ pub async fn repair(
 pub(crate) async fn repair_in(
     env: Arc<dyn Env>,
     root: &Path,
-    options: &Options,
+    options: &StorageOptions,
     mut progress: impl FnMut(u32, TableId),
 ) -> Result<Scrubbed, StorageError> {
     let (layout, held) = enter(&*env, root).await?;
@@ -51,7 +51,8 @@ pub(crate) async fn repair_in(
     let mut result = Ok(());
     'shards: for number in 0..shards {
         let dir = Some(root.to_owned());
-        let options = Options { dir, shard: number, shards, batches: batches.clone(), ..options.clone() };
+        let options =
+            StorageOptions { dir, shard: number, shards, batches: batches.clone(), ..options.clone() };
         let shard = match Shard::open_in(options, env.clone()).await {
             Ok(shard) => shard,
             Err(error) => {
@@ -63,7 +64,7 @@ pub(crate) async fn repair_in(
         opened.push(shard.clone());
         for table in shard.tables() {
             progress(number, table);
-            match shard.scrub(table, lanes::Group::COMPACTION, &Progress::default()).await {
+            match shard.scrub(table, lanes::Group::COMPACTION, &WorkProgress::default()).await {
                 Ok(scrubbed) => sum.add(scrubbed),
                 Err(error) => {
                     result = Err(error);

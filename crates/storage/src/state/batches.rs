@@ -15,11 +15,11 @@ const CLOCK_STEP_S: u32 = 3600;
 /// The writes over several shards in flight. All shards of a machine share one value.
 #[derive(Debug, Default)]
 pub struct BatchesInFlight {
-    state: Mutex<State>,
+    state: Mutex<BatchesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BatchesState {
     /// Tombstones from this time on are kept, Unix seconds, with the number of the batch.
     kept_from: BTreeSet<(u32, u64)>,
     begun: u64,
@@ -49,7 +49,7 @@ impl BatchesInFlight {
         self.lock().kept_from.first().map_or(u32::MAX, |(kept_from_s, _)| *kept_from_s)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BatchesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

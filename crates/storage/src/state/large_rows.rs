@@ -3,9 +3,9 @@
 //!
 //! 1. A memtable knows the bytes of its rows. A flush or a compaction notes the large rows that it
 //!    writes, in memory, beside the file.
-//! 2. A write of an element to a row that has more than [`crate::Options::row_bytes_max`] bytes,
-//!    over all versions known, is refused. A version that a deletion of the row or the partition
-//!    shadows does not count.
+//! 2. A write of an element to a row that has more than [`crate::StorageOptions::row_bytes_max`]
+//!    bytes, over all versions known, is refused. A version that a deletion of the row or the
+//!    partition shadows does not count.
 //! 3. Versions in files of an earlier start are not known until a compaction reads them. So readers
 //!    and compactions have limits of their own.
 //!
@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering;
 
 use crate::memtable::Memtable;
 use crate::model::{Change, Deletion};
-use crate::state::Table;
+use crate::state::ShardTable;
 use crate::table::large_rows::{hash, noted_from};
 
-impl Table {
+impl ShardTable {
     /// Returns true if some row may be near the limit, so that writes need a check.
     #[inline]
     pub(crate) fn has_large_rows(&self, row_bytes_max: usize) -> bool {

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::FlushReason;
 use crate::model::TableId;
-use crate::state::Table;
+use crate::state::ShardTable;
 
 /// Maximum number of memtables that are frozen: waiting for a flush, or in one. With the active one
 /// this bounds memory to three memtables.
@@ -67,7 +67,7 @@ impl MemtableMemory {
     /// log at `last_record`.
     pub(super) fn freeze(
         &mut self,
-        tables: &mut FxHashMap<TableId, Table>,
+        tables: &mut FxHashMap<TableId, ShardTable>,
         last_record: u64,
         log_length: u64,
         reason: FlushReason,

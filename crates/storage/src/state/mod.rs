@@ -22,9 +22,9 @@ use crate::event::FlushReason;
 use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::model::layers::Placed;
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::model::settled::settled_below;
-use crate::options::Options;
+use crate::options::StorageOptions;
 use crate::state::dropped::Dropped;
 use crate::state::memory::MemtableMemory;
 use crate::state::needs::Needs;
@@ -33,14 +33,14 @@ use crate::state::retry::Failures;
 use crate::state::settings::TableSettings;
 use crate::state::stats::Stats;
 use crate::table::cache::Cache;
-use crate::table::cached_row::{CachedRow, Place};
+use crate::table::cached_row::{CachedRow, RowPlace};
 use crate::table::runs::Files;
 use crate::table::stats::Searched;
 
 /// The tables of a shard, and what they share.
 #[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) tables: FxHashMap<TableId, Table>,
+pub(crate) struct ShardState {
+    pub(crate) tables: FxHashMap<TableId, ShardTable>,
     pub(crate) settings: TableSettings,
     pub(crate) memory: MemtableMemory,
     pub(crate) recordings: Recordings,
@@ -54,7 +54,7 @@ pub(crate) struct State {
 
 /// Memtables and files of a table.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct ShardTable {
     pub(crate) active: Memtable,
     /// Frozen memtables with their generations, oldest first.
     pub(crate) frozen: Vec<(u64, Memtable)>,
@@ -64,7 +64,7 @@ pub(crate) struct Table {
     pub(crate) searched: Searched,
 }
 
-impl Table {
+impl ShardTable {
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Memtable> {
         self.frozen.iter().map(|(_, memtable)| memtable).chain([&self.active])
     }
@@ -101,10 +101,10 @@ impl Table {
     pub(crate) fn cached_row(
         &self,
         cache: &RefCell<Cache>,
-        place: Place<'_>,
+        place: RowPlace<'_>,
         picked: Option<&[u32]>,
         now_s: u32,
-    ) -> Option<Row> {
+    ) -> Option<EncodedRow> {
         if self.memtables().any(|memtable| memtable.may_have(place.token)) {
             return None;
         }
@@ -129,9 +129,9 @@ impl Table {
     }
 }
 
-impl State {
-    pub(crate) fn new(options: &Options) -> State {
-        State { settings: TableSettings::new(options), ..State::default() }
+impl ShardState {
+    pub(crate) fn new(options: &StorageOptions) -> ShardState {
+        ShardState { settings: TableSettings::new(options), ..ShardState::default() }
     }
 
     /// Returns the memory of filters and indexes of files.

@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::state::progress::Progress;
+use crate::state::progress::WorkProgress;
 
 /// The compaction state of one table.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ pub(crate) struct InFlight {
     pub(crate) number: u64,
     /// True if a statement requested it.
     pub(crate) requested: bool,
-    pub(crate) progress: Progress,
+    pub(crate) progress: WorkProgress,
 }
 
 impl Needs {

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// Bytes done and total, and whether the work was cancelled. Clones share them. Several cores may
 /// add to one.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<Shared>);
+pub struct WorkProgress(Arc<ProgressState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ProgressState {
     total: AtomicU64,
     done: AtomicU64,
     cancelled: AtomicBool,
 }
 
-impl Progress {
+impl WorkProgress {
     /// Returns the bytes to read in total. Grows when another part of the work starts.
     pub fn bytes_total(&self) -> u64 {
         self.0.total.load(Relaxed)
@@ -52,10 +52,10 @@ impl Progress {
 }
 
 /// Cancels work if its caller drops this before the work has ended.
-pub(crate) struct CancelOnDrop(Option<Progress>);
+pub(crate) struct CancelOnDrop(Option<WorkProgress>);
 
 impl CancelOnDrop {
-    pub(crate) fn new(progress: Progress) -> CancelOnDrop {
+    pub(crate) fn new(progress: WorkProgress) -> CancelOnDrop {
         CancelOnDrop(Some(progress))
     }
 

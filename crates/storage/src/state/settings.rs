@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::Named;
 use crate::model::TableId;
-use crate::options::{Options, TableOptions};
+use crate::options::{StorageOptions, TableOptions};
 use crate::state::batches::BatchesInFlight;
 use crate::table::columnar::layout::ColumnLayout;
 
@@ -28,7 +28,7 @@ pub(crate) struct TableSettings {
 }
 
 impl TableSettings {
-    pub(crate) fn new(options: &Options) -> TableSettings {
+    pub(crate) fn new(options: &StorageOptions) -> TableSettings {
         TableSettings { default: options.table, batches: options.batches.clone(), ..TableSettings::default() }
     }
 

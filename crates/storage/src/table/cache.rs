@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use lanes::disk::{Cached, count_lookup};
 
-use crate::table::cached_row::{CachedRow, Place};
+use crate::table::cached_row::{CachedRow, RowPlace};
 use crate::table::fifo::Fifo;
 use crate::table::part::Block;
 use crate::table::scan_cache::ScanCache;
@@ -141,7 +141,7 @@ impl Cache {
     /// is found by a hash. Readers count their lookups with [`Cache::count_row`].
     pub(crate) fn row(
         &mut self,
-        place: Place<'_>,
+        place: RowPlace<'_>,
         is_wanted: impl FnOnce(&CachedRow) -> bool,
     ) -> Option<Arc<CachedRow>> {
         let (key, epoch) = (self.hashes.hash_one(place), self.epoch);
@@ -166,7 +166,7 @@ impl Cache {
 
     /// Caches a row, instead of an earlier one with the same hash. `from_disk`: the read that
     /// found it had to read a block from disk.
-    pub(crate) fn keep_row(&mut self, place: Place<'_>, row: Arc<CachedRow>, from_disk: bool) {
+    pub(crate) fn keep_row(&mut self, place: RowPlace<'_>, row: Arc<CachedRow>, from_disk: bool) {
         let bytes = row.bytes();
         if row.epoch != self.epoch || bytes > self.bytes_max() {
             return;

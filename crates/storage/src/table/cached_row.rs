@@ -30,7 +30,7 @@ const ROW_BYTES_MAX: usize = 4 << 10;
 
 /// A row of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub(crate) struct Place<'a> {
+pub(crate) struct RowPlace<'a> {
     pub(crate) table: TableId,
     pub(crate) token: i64,
     pub(crate) key: &'a [u8],
@@ -61,7 +61,7 @@ pub(crate) struct CachedRow {
 impl CachedRow {
     /// Returns the row, if it may be cached at `now_s`: see the module.
     pub(crate) fn new(
-        place: Place<'_>,
+        place: RowPlace<'_>,
         partition: Partition,
         columns: Option<Arc<[u32]>>,
         epoch: u64,
@@ -87,7 +87,7 @@ impl CachedRow {
         if valid_until_s <= now_s {
             return None;
         }
-        let Place { table, token, key, clustering } = place;
+        let RowPlace { table, token, key, clustering } = place;
         let key = Bytes::copy_from_slice(key);
         let clustering = Bytes::copy_from_slice(clustering);
         Some(CachedRow {
@@ -105,9 +105,9 @@ impl CachedRow {
     }
 
     /// Returns true if it is this row, with these columns, and nothing of it has expired.
-    pub(crate) fn is_for(&self, place: Place<'_>, columns: Option<&[u32]>, now_s: u32) -> bool {
+    pub(crate) fn is_for(&self, place: RowPlace<'_>, columns: Option<&[u32]>, now_s: u32) -> bool {
         let own =
-            Place { table: self.table, token: self.token, key: &self.key, clustering: &self.clustering };
+            RowPlace { table: self.table, token: self.token, key: &self.key, clustering: &self.clustering };
         let has_columns = match (&self.columns, columns) {
             (None, _) => true,
             (Some(_), None) => false,

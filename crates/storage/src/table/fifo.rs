@@ -57,7 +57,7 @@ fn place<K: Hash>(key: &K) -> usize {
 /// Entries with their sizes in bytes. Its owner decides when to evict.
 #[derive(Debug)]
 pub(crate) struct Fifo<K, V> {
-    slots: Slots<K, Slot<V>>,
+    slots: Slots<K, FifoSlot<V>>,
     /// The number of entries.
     len: usize,
     /// Keys with the numbers of their entries, oldest first. Removed entries stay for a while.
@@ -78,7 +78,7 @@ pub(crate) struct Fifo<K, V> {
 }
 
 #[derive(Debug)]
-struct Slot<V> {
+struct FifoSlot<V> {
     value: V,
     number: u64,
     /// The size it was last accounted with.
@@ -114,7 +114,7 @@ impl<K: Eq + Hash, V> Default for Fifo<K, V> {
 
 impl<K: Copy + Eq + Hash, V> Fifo<K, V> {
     /// Memory of an entry without its own, bytes: a slot with its places in the map and a queue.
-    const SLOT: usize = 2 * (size_of::<K>() + size_of::<Slot<V>>()) + size_of::<(K, u64)>();
+    const SLOT: usize = 2 * (size_of::<K>() + size_of::<FifoSlot<V>>()) + size_of::<(K, u64)>();
     /// Memory of a ghost, bytes.
     const GHOST: usize = 2 * (size_of::<K>() + size_of::<Ghost>());
 
@@ -162,7 +162,7 @@ impl<K: Copy + Eq + Hash, V> Fifo<K, V> {
         let is_main = self.forget_ghost(key);
         self.number += 1;
         self.len += 1;
-        self.slots.of_mut(&key).insert(key, Slot { value, number: self.number, bytes, uses: 0, is_main });
+        self.slots.of_mut(&key).insert(key, FifoSlot { value, number: self.number, bytes, uses: 0, is_main });
         self.bytes += bytes;
         self.small_bytes += if is_main { 0 } else { bytes };
         let queue = if is_main { &mut self.main } else { &mut self.small };

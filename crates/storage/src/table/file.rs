@@ -10,14 +10,14 @@ use bytes::Bytes;
 use crate::env::{BoxFuture, Env, File, Mode};
 use crate::error::StorageError;
 use crate::manifest::{FileEntry, Identity, Owner};
-use crate::memtable::{Entry, ScanFrom};
+use crate::memtable::{MemtableEntry, ScanFrom};
 use crate::model::codec::Malformed;
 use crate::model::partition::Partition;
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::table::bloom;
 use crate::table::large_rows::LargeRows;
 use crate::table::owners::may_own;
-use crate::table::part::{Block, Part};
+use crate::table::part::{Block, BlockPart};
 use crate::table::read_ahead::ReadAhead;
 use crate::table::shared::Opened;
 use crate::table::statistics::Statistics;
@@ -521,13 +521,15 @@ impl FileCursor {
     }
 
     /// Returns the next part in file order.
-    async fn part(&mut self) -> Result<Option<Part>, StorageError> {
+    async fn part(&mut self) -> Result<Option<BlockPart>, StorageError> {
         loop {
             if let Some((block, at)) = &mut self.block
                 && *at < block.parts
             {
                 *at += 1;
-                return Part::new(block, *at - 1).map(Some).map_err(self.file.malformed(self.next_block - 1));
+                return BlockPart::new(block, *at - 1)
+                    .map(Some)
+                    .map_err(self.file.malformed(self.next_block - 1));
             }
             if self.next_block >= self.file.index.len() {
                 return Ok(None);
@@ -544,7 +546,7 @@ impl FileCursor {
 
     /// Returns the next partition, or its part in one block. If it continues, also the clustering
     /// of the last row so far.
-    pub(crate) async fn next(&mut self) -> Result<Option<(Entry, Option<Bytes>)>, StorageError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<(MemtableEntry, Option<Bytes>)>, StorageError> {
         loop {
             let Some(part) = self.part().await? else { return Ok(None) };
             let (token, key) = part.place();
@@ -563,7 +565,10 @@ impl FileCursor {
     }
 
     /// Returns the next block's part of the current partition. Its rows must sort after `after`.
-    pub(crate) async fn resume(&mut self, after: &[u8]) -> Result<(Entry, Option<Bytes>), StorageError> {
+    pub(crate) async fn resume(
+        &mut self,
+        after: &[u8],
+    ) -> Result<(MemtableEntry, Option<Bytes>), StorageError> {
         let (token, key) = self.begun.take().expect("a partition goes on");
         let part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
         if !part.continued() || part.place() != (token, &key) {
@@ -571,7 +576,7 @@ impl FileCursor {
         }
         let (entry, more) = self.piece(token, key, part).await?;
         let first = match &entry.2 {
-            Partition::Full(full) => full.rows.iter().next().map(Row::clustering),
+            Partition::Full(full) => full.rows.iter().next().map(EncodedRow::clustering),
             Partition::Single(row) => Some(row.clustering()),
         };
         if first.is_some_and(|first| first <= after) {
@@ -595,8 +600,8 @@ impl FileCursor {
         &mut self,
         token: i64,
         key: Bytes,
-        mut part: Part,
-    ) -> Result<(Entry, Option<Bytes>), StorageError> {
+        mut part: BlockPart,
+    ) -> Result<(MemtableEntry, Option<Bytes>), StorageError> {
         let mut partition = part.partition().map_err(|Malformed| self.damaged())?;
         while part.more() {
             if let Partition::Full(full) = &partition

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustc_hash::FxHasher;
 
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 
 /// A version smaller than this fraction (1/8) of the limit is not noted.
 const NOTED_PART: usize = 8;
@@ -45,7 +45,7 @@ impl LargeRowsBuilder {
 
     /// Notes a row if it is large. `clustering` is `None` for static cells.
     #[inline]
-    pub(crate) fn add(&mut self, token: i64, key: &[u8], clustering: Option<&[u8]>, row: &Row) {
+    pub(crate) fn add(&mut self, token: i64, key: &[u8], clustering: Option<&[u8]>, row: &EncodedRow) {
         if row.bytes() < self.from_bytes || !row.has_elements() {
             return;
         }

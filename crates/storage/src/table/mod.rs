@@ -40,7 +40,7 @@ use bytes::Bytes;
 use crate::error::StorageError;
 use crate::model::codec::{Malformed, Reader, put_bytes, put_i64, put_u32, put_u64};
 use crate::model::partition::Partition;
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::options::Compression;
 use crate::table::columnar::layout::ColumnLayout;
 #[cfg(test)]
@@ -217,7 +217,7 @@ impl TableWriter {
         }
     }
 
-    fn row(&mut self, row: &Row) {
+    fn row(&mut self, row: &EncodedRow) {
         if self.block.bytes() >= self.block_bytes && !row.clustering().is_empty() {
             self.block.end_part(true);
             self.close_block();

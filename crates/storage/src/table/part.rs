@@ -17,7 +17,7 @@ pub(crate) type Block = Arc<columnar::Block>;
 
 /// A partition, or its part in one block. Its rows are not decoded yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct BlockPart {
     token: i64,
     key: Bytes,
     block: Block,
@@ -124,12 +124,12 @@ pub(crate) fn read(
     Ok(Some(PartRead { partition, more, partial }))
 }
 
-impl Part {
+impl BlockPart {
     /// Returns a part of a block.
-    pub(crate) fn new(block: &Block, index: usize) -> Result<Part, Malformed> {
+    pub(crate) fn new(block: &Block, index: usize) -> Result<BlockPart, Malformed> {
         let keys = block.keys()?;
         let (token, key) = (keys.token(index), keys.keys.bytes(index));
-        Ok(Part { token, key, block: block.clone(), index })
+        Ok(BlockPart { token, key, block: block.clone(), index })
     }
 
     pub(crate) fn place(&self) -> (i64, &Bytes) {

@@ -44,10 +44,10 @@ pub(crate) struct ReadAhead {
 
 struct Reading {
     blocks: Range<usize>,
-    state: State,
+    state: ReadState,
 }
 
-enum State {
+enum ReadState {
     /// Found in the scan cache.
     Cached(Bytes),
     InFlight(BoxFuture<io::Result<Bytes>>),
@@ -86,9 +86,9 @@ impl ReadAhead {
             None => self.begin(index),
         };
         let read = match reading.state {
-            State::Cached(bytes) => Ok(bytes),
-            State::Read(read) => self.cache_chunk(&reading.blocks, read),
-            State::InFlight(read) => {
+            ReadState::Cached(bytes) => Ok(bytes),
+            ReadState::Read(read) => self.cache_chunk(&reading.blocks, read),
+            ReadState::InFlight(read) => {
                 let read = read.await;
                 self.cache_chunk(&reading.blocks, read)
             }
@@ -99,11 +99,11 @@ impl ReadAhead {
         let wanted = self.file.index.get(end).is_some_and(|entry| entry.start.token <= self.last);
         if wanted && self.bytes >= AHEAD_FROM {
             let mut next = self.begin(end);
-            if let State::InFlight(read) = &mut next.state {
+            if let ReadState::InFlight(read) = &mut next.state {
                 // The first poll submits the request.
                 let polled = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
                 if let Poll::Ready(read) = polled {
-                    next.state = State::Read(read);
+                    next.state = ReadState::Read(read);
                 }
             }
             self.next = Some(next);
@@ -131,7 +131,7 @@ impl ReadAhead {
     fn begin(&mut self, from: usize) -> Reading {
         let mut end_max = self.file.index.len();
         match self.cache.as_ref().map(|cache| cache.find(self.file.id, from)) {
-            Some(Ok((blocks, bytes))) => return Reading { blocks, state: State::Cached(bytes) },
+            Some(Ok((blocks, bytes))) => return Reading { blocks, state: ReadState::Cached(bytes) },
             Some(Err(next)) => end_max = next.unwrap_or(end_max),
             None => {}
         }
@@ -145,6 +145,6 @@ impl ReadAhead {
         let bytes = (last.offset - first.offset) as usize + last.stored as usize;
         let read = self.file.begin_read(first.offset, bytes);
         self.bytes = (self.bytes * 2).min(READ);
-        Reading { blocks: from..from + more + 1, state: State::InFlight(read) }
+        Reading { blocks: from..from + more + 1, state: ReadState::InFlight(read) }
     }
 }

@@ -22,7 +22,7 @@ use crate::table::file::TableFile;
 pub(crate) struct Files {
     /// Ascending by number. Only files that cannot be opened may overlap others of their run. The
     /// run then has several entries with the same number.
-    runs: Vec<Arc<Run>>,
+    runs: Vec<Arc<FileRun>>,
     len: usize,
     /// The number of large rows in the files.
     large_rows: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Files {
 
 /// The fragments of one run, and their combined statistics.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
+pub(crate) struct FileRun {
     pub(crate) number: u64,
     /// Ascending by token.
     files: Vec<Arc<TableFile>>,
@@ -99,11 +99,11 @@ impl RunStatistics {
     }
 }
 
-impl Run {
-    fn new(file: Arc<TableFile>) -> Run {
+impl FileRun {
+    fn new(file: Arc<TableFile>) -> FileRun {
         let (number, known) = (file.entry.run, RunStatistics::default());
         let mut run =
-            Run { number, files: Vec::new(), bytes: 0, blocks: 0, resident_bytes: 0, excluded: 0, known };
+            FileRun { number, files: Vec::new(), bytes: 0, blocks: 0, resident_bytes: 0, excluded: 0, known };
         run.insert(0, file);
         run
     }
@@ -228,7 +228,7 @@ impl Files {
         self.version
     }
 
-    pub(crate) fn runs(&self) -> &[Arc<Run>] {
+    pub(crate) fn runs(&self) -> &[Arc<FileRun>] {
         &self.runs
     }
 
@@ -289,7 +289,7 @@ impl Files {
                 return Arc::make_mut(run).insert(place, file);
             }
         }
-        self.runs.insert(start, Arc::new(Run::new(file)));
+        self.runs.insert(start, Arc::new(FileRun::new(file)));
     }
 
     /// Returns the index of a file's run, and the file's index in it.

@@ -51,7 +51,7 @@ pub(crate) struct ScanCache {
 #[derive(Debug, Default)]
 struct Chunks {
     /// By file and first block. Chunks of a file do not overlap.
-    by_block: BTreeMap<BlockId, Entry>,
+    by_block: BTreeMap<BlockId, ScanCacheEntry>,
     /// Ordered by the number of the read that used the chunk last.
     by_use: BTreeMap<u64, BlockId>,
     bytes: usize,
@@ -60,7 +60,7 @@ struct Chunks {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ScanCacheEntry {
     end: usize,
     bytes: Bytes,
     used: u64,
@@ -96,7 +96,7 @@ impl Chunks {
         self.bytes += bytes.len();
         let id = (file, blocks.start);
         self.by_use.insert(self.reads, id);
-        self.by_block.insert(id, Entry { end: blocks.end, bytes, used: self.reads });
+        self.by_block.insert(id, ScanCacheEntry { end: blocks.end, bytes, used: self.reads });
     }
 
     /// Removes the least recently used chunk, unless a read used it since read number `before`.

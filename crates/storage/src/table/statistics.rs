@@ -16,7 +16,7 @@
 
 use crate::model::codec::{Malformed, Reader, put_i64, put_u32, put_u64};
 use crate::model::ranges::Ranges;
-use crate::model::row::{Head, Row};
+use crate::model::row::{EncodedRow, Head};
 use crate::model::{CellRef, CellValue, Deletion, Expiry};
 use crate::options::TableOptions;
 use crate::table::deaths::{self, Deaths};
@@ -116,10 +116,15 @@ impl Statistics {
         self.dies(deletion.deleted_at_s);
     }
 
-    pub(crate) fn add_head(&mut self, deletion: Option<Deletion>, statics: Option<&Row>, ranges: &Ranges) {
+    pub(crate) fn add_head(
+        &mut self,
+        deletion: Option<Deletion>,
+        statics: Option<&EncodedRow>,
+        ranges: &Ranges,
+    ) {
         deletion.into_iter().for_each(|deletion| self.deleted(deletion));
         ranges.iter().for_each(|(_, _, deletion)| self.deleted(deletion));
-        statics.into_iter().flat_map(Row::cells).for_each(|cell| self.add_cell(&cell));
+        statics.into_iter().flat_map(EncodedRow::cells).for_each(|cell| self.add_cell(&cell));
     }
 
     /// Counts a row without its cells.

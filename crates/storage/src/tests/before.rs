@@ -124,7 +124,7 @@ fn static_cells_of_a_wide_partition_are_in_one_block() {
     let sim = Arc::new(Sim::default());
     // Limits that allow one flush: the log of all rows, a block each, counts for less than a
     // memtable.
-    let options = Options { memtable_bytes_max: 1 << 20, segment_bytes: 16 << 20, ..options() };
+    let options = StorageOptions { memtable_bytes_max: 1 << 20, segment_bytes: 16 << 20, ..options() };
     let shard = open(&sim, &options).unwrap();
     block_on(write(&shard, vec![statics(1)])).unwrap();
     // Write few records, so that the length of the log does not cause a second file.

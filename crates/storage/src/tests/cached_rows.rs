@@ -137,20 +137,20 @@ fn lowest_timestamp_is_not_forgotten() {
 /// lane, and not by the cache.
 #[test]
 fn large_row_is_not_opened_to_be_cached() {
-    use crate::model::partition::{Full, Partition, Rows};
+    use crate::model::partition::{Full, Partition, PartitionRows};
     use crate::model::reconcile::MERGED_CELLS;
-    use crate::table::cached_row::{CachedRow, Place};
+    use crate::table::cached_row::{CachedRow, RowPlace};
     let part = |first: u32| {
         let mut row = RowBuilder::new(&[], &[], 1);
         (first..first + 3000)
             .for_each(|path| row.push(CellRef::live(0, 1, b"value").at(&path.to_be_bytes())));
-        let mut rows = Rows::default();
+        let mut rows = PartitionRows::default();
         rows.push(row.finish());
         Partition::Full(Arc::new(Full { rows, ..Full::default() }))
     };
     let both = part(0).merge(part(3000));
     let before = MERGED_CELLS.get();
-    let place = Place { table: TABLE, token: 1, key: &KEY, clustering: &[] };
+    let place = RowPlace { table: TABLE, token: 1, key: &KEY, clustering: &[] };
     assert!(CachedRow::new(place, both, None, 0, 0, None, 0).is_none());
     assert_eq!(MERGED_CELLS.get(), before);
 }
@@ -158,7 +158,7 @@ fn large_row_is_not_opened_to_be_cached() {
 /// Opens a shard with 4,000 rows of 120 bytes in blocks of 4 KiB, and a cache of `cache_bytes`.
 fn filled(cache_bytes: usize) -> Rc<Shard> {
     let table = TableOptions { block_bytes: 4 << 10, fragment_bytes: 1 << 20, ..TableOptions::default() };
-    let options = Options { cache_bytes, table, memtable_bytes_max: 16 << 20, ..options() };
+    let options = StorageOptions { cache_bytes, table, memtable_bytes_max: 16 << 20, ..options() };
     let shard = open(&Arc::new(Sim::new(8)), &options).expect("opens");
     for number in 0..ROWS {
         let key = number.to_be_bytes();
@@ -227,7 +227,7 @@ fn blocks_take_the_memory_of_rows() {
 /// A block grows as its columns are decompressed. One that outgrows the whole cache leaves it.
 #[test]
 fn block_that_outgrows_the_cache_is_not_kept() {
-    let options = Options { cache_bytes: 16 << 10, memtable_bytes_max: 16 << 20, ..options() };
+    let options = StorageOptions { cache_bytes: 16 << 10, memtable_bytes_max: 16 << 20, ..options() };
     let shard = open(&Arc::new(Sim::new(9)), &options).expect("opens");
     let mut row = RowBuilder::new(&KEY, &[], 1);
     (0..5).for_each(|column| row.push(CellRef::live(column, 1, &[0; 5000])));

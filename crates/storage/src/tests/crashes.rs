@@ -23,7 +23,7 @@ const SEEDS: u64 = 24;
 const ACTIONS: u32 = 400;
 const STEPS_MAX: u64 = 600;
 
-fn row(random: &mut Random, table: u64, timestamp: i64, now_s: u32, ties: bool) -> Row {
+fn row(random: &mut Random, table: u64, timestamp: i64, now_s: u32, ties: bool) -> EncodedRow {
     // The first table has single rows only.
     let at = if table == 0 { vec![] } else { vec![random.below(20) as u8] };
     let expiry = |random: &mut Random| Expiry { ttl_s: 5, at_s: now_s + random.below(12) as u32 };
@@ -86,7 +86,7 @@ pub(super) fn write(random: &mut Random, timestamp: i64, now_s: u32, ties: bool)
 pub(super) struct Trial {
     pub(super) sim: Arc<Sim>,
     random: Random,
-    pub(super) options: Options,
+    pub(super) options: StorageOptions,
     /// If true, timestamps are random and often equal, and tombstones are kept. Otherwise
     /// timestamps increase, and tombstones are dropped at once.
     ties: bool,
@@ -130,7 +130,7 @@ impl Trial {
             unchecked_tombstones: random.one_in(2),
             ..TableOptions::default()
         };
-        let options = Options {
+        let options = StorageOptions {
             commit: match random.below(4) {
                 0 => CommitMode::Periodic { every: Duration::from_millis(10 * random.below(10)) },
                 _ => CommitMode::Batch,
@@ -332,7 +332,7 @@ impl Trial {
     /// Requests a compaction, and cancels it in half of the cases.
     fn compact(&mut self) {
         let shard = self.shard.clone().expect("open");
-        let progress = Progress::default();
+        let progress = WorkProgress::default();
         let first = if self.random.one_in(2) { i64::MIN } else { self.random.next_u64() as i64 };
         let last = if self.random.one_in(2) { i64::MAX } else { first.saturating_add(i64::MAX / 4) };
         let table = TableId(u128::from(self.random.below(TABLES)));
@@ -474,7 +474,7 @@ fn random_crashes_keep_acknowledged_writes_whole() {
 #[test]
 fn long_record_survives_crashes_whole_or_not_at_all() {
     const LONG: usize = 3 << 20;
-    let options = Options { segment_bytes: 8 << 20, record_bytes_max: 4 << 20, ..options() };
+    let options = StorageOptions { segment_bytes: 8 << 20, record_bytes_max: 4 << 20, ..options() };
     let put = |shard: &Rc<Shard>, number: u64, bytes: usize| {
         let key = Bytes::from(number.to_be_bytes().to_vec());
         let mut row = RowBuilder::new(&key, &[], 1);

@@ -29,9 +29,9 @@ fn scan(shard: &Rc<Shard>, table: TableId) -> Result<i64, StorageError> {
     Ok(count)
 }
 
-fn sizes() -> Options {
+fn sizes() -> StorageOptions {
     let table = TableOptions { block_bytes: 512, fragment_bytes: 1 << 20, ..TableOptions::default() };
-    Options { table, ..options() }
+    StorageOptions { table, ..options() }
 }
 
 /// Creates two tables with a file each. Returns the path of the first one's file.
@@ -51,7 +51,7 @@ fn two_tables(sim: &Arc<Sim>) -> PathBuf {
 }
 
 fn scrub(shard: &Rc<Shard>) -> Scrubbed {
-    let progress = Progress::default();
+    let progress = WorkProgress::default();
     let bytes = shard.state.borrow().tables[&TABLES[0]].files.iter().map(|file| file.bytes).sum::<u64>();
     let scrubbed = block_on(shard.scrub(TABLES[0], lanes::Group::DEFAULT, &progress)).expect("scrubbed");
     assert_eq!((progress.bytes_total(), progress.bytes_done()), (bytes, bytes));
@@ -79,7 +79,7 @@ fn unreadable_file_affects_only_its_table() {
         let events: Arc<Mutex<Vec<String>>> = Arc::default();
         let sink = events.clone();
         let event_sink = EventSink::new(move |event| sink.lock().unwrap().push(event.to_string()));
-        let shard = open(&sim, &Options { event_sink, ..sizes() }).unwrap();
+        let shard = open(&sim, &StorageOptions { event_sink, ..sizes() }).unwrap();
         let name = path.to_str().expect("UTF-8");
         assert!(events.lock().unwrap().iter().any(|line| line.contains(name)), "{events:?}");
         assert_eq!(shard.stats().files_damaged, 1);
@@ -181,7 +181,7 @@ fn cancelled_scrub_changes_nothing() {
     let path = two_tables(&sim);
     sim.disk.flip(&path, 40, 3);
     let shard = open(&sim, &sizes()).unwrap();
-    let progress = Progress::default();
+    let progress = WorkProgress::default();
     progress.cancel();
     let ended = block_on(shard.scrub(TABLES[0], lanes::Group::DEFAULT, &progress));
     assert!(matches!(ended, Err(StorageError::Cancelled)), "{ended:?}");

@@ -12,12 +12,12 @@ fn at(now_s: u32) -> Arc<Sim> {
     sim
 }
 
-fn of(table: TableOptions) -> Options {
+fn of(table: TableOptions) -> StorageOptions {
     // Only the test causes flushes: a log of many records, a block each, stays below the limit.
-    Options { table: TableOptions { gc_grace_s: 0, ..table }, segment_bytes: 1 << 20, ..options() }
+    StorageOptions { table: TableOptions { gc_grace_s: 0, ..table }, segment_bytes: 1 << 20, ..options() }
 }
 
-fn windows() -> Options {
+fn windows() -> StorageOptions {
     of(TableOptions { strategy: Strategy::TimeWindow { window_s: 60 }, ..options().table })
 }
 
@@ -113,7 +113,7 @@ fn table_without_compaction_drops_expired_files() {
 fn grace_period_keeps_expired_files() {
     let sim = at(NOW_S);
     let graceful = TableOptions { gc_grace_s: 1000, ..windows().table };
-    let shard = open(&sim, &Options { table: graceful, ..windows() }).unwrap();
+    let shard = open(&sim, &StorageOptions { table: graceful, ..windows() }).unwrap();
     put(&shard, 1, 1, micros(NOW_S), Some(NOW_S + 10));
     flush(&shard);
     pass(&sim, NOW_S + 1000);
@@ -162,7 +162,7 @@ fn left_of_a_run(threshold_ppm: u32, strategy: Strategy) -> (u64, u64) {
         tombstone_interval_s: 100,
         ..options().table
     };
-    let shard = open(&sim, &Options { memtable_bytes_max: 1 << 20, ..of(table) }).unwrap();
+    let shard = open(&sim, &StorageOptions { memtable_bytes_max: 1 << 20, ..of(table) }).unwrap();
     for number in 0..200 {
         put(&shard, number, 1, micros(NOW_S), (number % 2 == 0).then_some(NOW_S + 10));
     }
@@ -221,13 +221,14 @@ fn requested_compaction_reports_progress_and_cancels() {
     let sim = at(NOW_S);
     let table = TableOptions { fragment_bytes: 4 << 10, min_threshold: 64, ..options().table };
     let shard =
-        open(&sim, &Options { memtable_bytes_max: 1 << 20, segment_bytes: 1 << 20, ..of(table) }).unwrap();
+        open(&sim, &StorageOptions { memtable_bytes_max: 1 << 20, segment_bytes: 1 << 20, ..of(table) })
+            .unwrap();
     for timestamp in 1..=2 {
         (0..500).for_each(|number| put(&shard, number, 1, timestamp, None));
         flush(&shard);
     }
     let group = lanes::Group::CONTROL;
-    let progress = Progress::default();
+    let progress = WorkProgress::default();
     let (own, watched) = (shard.clone(), progress.clone());
     let cancelled = Rc::new(std::cell::Cell::new(false));
     let is_cancelled = cancelled.clone();
@@ -252,13 +253,13 @@ fn requested_compaction_reports_progress_and_cancels() {
     (0..500).for_each(|number| assert!(is_there(&shard, number)));
     // A range compacts the fragments with tokens in it, and no others.
     let before: Vec<u64> = shard.state.borrow().tables[&TABLE].files.iter().map(|file| file.id).collect();
-    let part = Progress::default();
+    let part = WorkProgress::default();
     block_on(shard.compact(TABLE, 0..=i64::MAX / 8, group, &part)).unwrap();
     let after: Vec<u64> = shard.state.borrow().tables[&TABLE].files.iter().map(|file| file.id).collect();
     let stayed = before.iter().filter(|id| after.contains(id)).count();
     assert!(stayed > before.len() / 2 && stayed < before.len(), "{stayed} of {} files", before.len());
     assert_eq!(part.bytes_done(), part.bytes_total());
-    let all = Progress::default();
+    let all = WorkProgress::default();
     block_on(shard.compact(TABLE, i64::MIN..=i64::MAX, group, &all)).unwrap();
     assert_eq!((all.bytes_done(), shard.stats().runs, shard.stats().file_cells), (all.bytes_total(), 1, 500));
     (0..500).for_each(|number| assert!(is_there(&shard, number)));
@@ -271,7 +272,7 @@ fn requested_compaction_reports_progress_and_cancels() {
 fn finished_shard_does_not_cancel_other_shards() {
     let sim = at(NOW_S);
     let shard = open(&sim, &of(options().table)).unwrap();
-    let (group, progress) = (lanes::Group::CONTROL, Progress::default());
+    let (group, progress) = (lanes::Group::CONTROL, WorkProgress::default());
     for written in [false, true] {
         if written {
             put(&shard, 1, 0, 1, None);
@@ -298,7 +299,7 @@ fn tombstones_stay_while_an_older_batch_is_in_flight() {
     sim.now_s.store(NOW_S + 100, Ordering::Relaxed);
     let compact = || {
         let all = i64::MIN..=i64::MAX;
-        block_on(shard.compact(TABLE, all, lanes::Group::CONTROL, &Progress::default())).unwrap();
+        block_on(shard.compact(TABLE, all, lanes::Group::CONTROL, &WorkProgress::default())).unwrap();
         shard.stats().file_tombstones
     };
     assert_eq!(compact(), 1);

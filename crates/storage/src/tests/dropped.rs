@@ -18,7 +18,7 @@ fn writes(tables: u32) -> Vec<Mutation> {
 fn many_tables_are_dropped_by_one_edit() {
     let steps_of = |tables: u32| {
         let sim = Arc::new(Sim::default());
-        let options = Options { memtable_bytes_max: 1 << 20, ..options() };
+        let options = StorageOptions { memtable_bytes_max: 1 << 20, ..options() };
         let shard = open(&sim, &options).unwrap();
         let commit = block_on(shard.apply_yielding(writes(100))).unwrap();
         block_on(commit).unwrap();
@@ -103,7 +103,7 @@ fn crash_during_truncation_leaves_all_or_nothing() {
         all.map(own).collect()
     };
     let open_both = |sim: &Arc<Sim>| -> Vec<Rc<Shard>> {
-        let options = |shard| Options { shard, shards: 2, ..options() };
+        let options = |shard| StorageOptions { shard, shards: 2, ..options() };
         (0..2).map(|shard| open(sim, &options(shard)).expect("it opens")).collect()
     };
     let has = |shard: &Rc<Shard>, table: TableId, now: u32| {

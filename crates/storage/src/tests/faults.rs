@@ -24,7 +24,7 @@ impl Setup {
         let events: Arc<Mutex<Vec<String>>> = Arc::default();
         let sink = events.clone();
         let event_sink = EventSink::new(move |event| sink.lock().unwrap().push(event.to_string()));
-        let shard = open(&sim, &Options { event_sink, ..options() }).unwrap();
+        let shard = open(&sim, &StorageOptions { event_sink, ..options() }).unwrap();
         Setup { sim, shard, model, random: Random::new(seed), events }
     }
 
@@ -195,7 +195,7 @@ fn failed_flushes_and_compactions_are_retried() {
         for table in tables_of() {
             block_on(setup.shard.compact_all(table)).expect_err(&what);
         }
-        let count = |is: fn(&crate::state::Table) -> bool| {
+        let count = |is: fn(&crate::state::ShardTable) -> bool| {
             setup.shard.state.borrow().tables.values().filter(|table| is(table)).count()
         };
         let failed = || count(|t| t.failures.in_a_row > 0);

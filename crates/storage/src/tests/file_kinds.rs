@@ -26,9 +26,9 @@ const ROWS: u64 = 48;
 const BEGIN: &str = "<!-- damage: begin -->\n";
 const END: &str = "<!-- damage: end -->";
 
-fn sizes() -> Options {
+fn sizes() -> StorageOptions {
     let table = TableOptions { block_bytes: 512, fragment_bytes: 1 << 20, ..TableOptions::default() };
-    Options { memtable_bytes_max: 1 << 20, segment_bytes: 24 << 10, table, ..options() }
+    StorageOptions { memtable_bytes_max: 1 << 20, segment_bytes: 24 << 10, table, ..options() }
 }
 
 fn place(table: TableId, number: u64) -> (usize, i64, [u8; 8]) {
@@ -48,8 +48,8 @@ fn put(shards: &[Rc<Shard>], numbers: std::ops::Range<u64>) {
 }
 
 /// Opens all shards. Returns the first error.
-fn open_shards(sim: &Arc<Sim>, options: &Options) -> Result<Vec<Rc<Shard>>, StorageError> {
-    (0..SHARDS).map(|shard| open(sim, &Options { shard, shards: SHARDS, ..options.clone() })).collect()
+fn open_shards(sim: &Arc<Sim>, options: &StorageOptions) -> Result<Vec<Rc<Shard>>, StorageError> {
+    (0..SHARDS).map(|shard| open(sim, &StorageOptions { shard, shards: SHARDS, ..options.clone() })).collect()
 }
 
 /// Contents of a disk, by path.
@@ -206,7 +206,7 @@ fn damages(base: &Base, path: &PathBuf) -> Vec<(usize, Contents)> {
 
 /// Outcomes, the worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Outcome {
+enum DamageOutcome {
     Refused,
     Contained,
     Aside,
@@ -217,7 +217,7 @@ enum Outcome {
 const OUTCOMES: [&str; 5] = ["refused", "contained", "aside", "remade", "harmless"];
 
 /// Reads all rows. Returns the outcome of a start that succeeded.
-fn read_all(shards: &[Rc<Shard>], events: &[Event]) -> Result<Outcome, String> {
+fn read_all(shards: &[Rc<Shard>], events: &[Event]) -> Result<DamageOutcome, String> {
     let mut failed = 0;
     for (number, table) in (0..ROWS).flat_map(|number| [(number, USERS), (number, SYSTEM)]) {
         let (shard, token, key) = place(table, number);
@@ -231,11 +231,11 @@ fn read_all(shards: &[Rc<Shard>], events: &[Event]) -> Result<Outcome, String> {
     }
     let has = |is: fn(&Event) -> bool| events.iter().any(is);
     match () {
-        () if has(|event| matches!(event, Event::FileDamaged { .. })) => Ok(Outcome::Contained),
+        () if has(|event| matches!(event, Event::FileDamaged { .. })) => Ok(DamageOutcome::Contained),
         () if failed > 0 => Err(format!("{failed} rows cannot be read, and the start did not notice")),
-        () if has(|event| matches!(event, Event::MarkLost { .. })) => Ok(Outcome::Remade),
-        () if has(|event| matches!(event, Event::MovedAside { .. })) => Ok(Outcome::Aside),
-        () => Ok(Outcome::Harmless),
+        () if has(|event| matches!(event, Event::MarkLost { .. })) => Ok(DamageOutcome::Remade),
+        () if has(|event| matches!(event, Event::MovedAside { .. })) => Ok(DamageOutcome::Aside),
+        () => Ok(DamageOutcome::Harmless),
     }
 }
 
@@ -243,20 +243,22 @@ fn read_all(shards: &[Rc<Shard>], events: &[Event]) -> Result<Outcome, String> {
 ///
 /// # Errors
 /// The start loses anything without an error, or the check does not find what the start finds.
-fn outcome(sim: &Arc<Sim>, base: &Base, damaged: &Contents) -> Result<Outcome, String> {
+fn outcome(sim: &Arc<Sim>, base: &Base, damaged: &Contents) -> Result<DamageOutcome, String> {
     set(sim, damaged);
     let checked = block_on(check_in(&**sim, Path::new("/data"), |_| ()));
     let found = checked.as_ref().map_or(1, |all| all.iter().map(|shard| shard.damages_count).sum());
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let sink = events.clone();
     let event_sink = EventSink::new(move |event| sink.lock().expect("whole").push(event.clone()));
-    let opened = open_shards(sim, &Options { event_sink, ..sizes() });
+    let opened = open_shards(sim, &StorageOptions { event_sink, ..sizes() });
     let outcome = match &opened {
-        Err(error @ StorageError::Corrupt { .. }) if error.to_string().contains("/data/") => Outcome::Refused,
+        Err(error @ StorageError::Corrupt { .. }) if error.to_string().contains("/data/") => {
+            DamageOutcome::Refused
+        }
         Err(error) => return Err(error.to_string()),
         Ok(shards) => read_all(shards, &events.lock().expect("whole"))?,
     };
-    if (found > 0) != (outcome < Outcome::Harmless) {
+    if (found > 0) != (outcome < DamageOutcome::Harmless) {
         return Err(format!("{outcome:?}, and the check found {checked:?}"));
     }
     drop(opened);
@@ -274,7 +276,7 @@ fn outcome(sim: &Arc<Sim>, base: &Base, damaged: &Contents) -> Result<Outcome, S
 }
 
 /// Returns the rows of the table: for each kind of file the outcomes of each damage.
-fn run(bases: &[(Arc<Sim>, Base)]) -> Vec<Vec<BTreeSet<Outcome>>> {
+fn run(bases: &[(Arc<Sim>, Base)]) -> Vec<Vec<BTreeSet<DamageOutcome>>> {
     let mut failures = Vec::new();
     let mut table = vec![vec![BTreeSet::new(); DAMAGES.len()]; KINDS.len()];
     for (sim, base) in bases {
@@ -295,10 +297,10 @@ fn run(bases: &[(Arc<Sim>, Base)]) -> Vec<Vec<BTreeSet<Outcome>>> {
     table
 }
 
-fn render(table: &[Vec<BTreeSet<Outcome>>]) -> String {
+fn render(table: &[Vec<BTreeSet<DamageOutcome>>]) -> String {
     let mut text = format!("| file | {} |\n|---|{}\n", DAMAGES.join(" | "), "---|".repeat(DAMAGES.len()));
     for (kind, row) in KINDS.iter().zip(table) {
-        let cell = |outcomes: &BTreeSet<Outcome>| {
+        let cell = |outcomes: &BTreeSet<DamageOutcome>| {
             let names: Vec<_> = outcomes.iter().map(|outcome| OUTCOMES[*outcome as usize]).collect();
             if names.is_empty() { "–".to_owned() } else { names.join(", ") }
         };
@@ -316,7 +318,7 @@ fn damage_of_every_kind_to_every_file_is_found() {
         (sim, base)
     });
     for (sim, base) in &bases {
-        assert_eq!(outcome(sim, base, &base.files), Ok(Outcome::Harmless));
+        assert_eq!(outcome(sim, base, &base.files), Ok(DamageOutcome::Harmless));
     }
     let text = render(&run(&bases));
     let document = include_str!("../../../../docs/troubleshooting.md");

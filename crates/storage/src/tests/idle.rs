@@ -8,10 +8,10 @@ const TABLE: TableId = TableId(0);
 const MEMTABLE: usize = 16 << 10;
 
 fn open_small() -> Rc<Shard> {
-    open_with(Options { memtable_bytes_max: MEMTABLE, segment_bytes: 64 << 10, ..options() })
+    open_with(StorageOptions { memtable_bytes_max: MEMTABLE, segment_bytes: 64 << 10, ..options() })
 }
 
-fn open_with(options: Options) -> Rc<Shard> {
+fn open_with(options: StorageOptions) -> Rc<Shard> {
     block_on(Shard::open_in(options, Arc::new(Sim::new(1)))).expect("opens")
 }
 
@@ -52,7 +52,7 @@ fn flushed_memtable_is_freed_after_its_last_reader() {
 #[test]
 fn idle_memtables_are_flushed() {
     let bytes_max = 1 << 20;
-    let sizes = Options { memtable_bytes_max: bytes_max, segment_bytes: 1 << 20, ..options() };
+    let sizes = StorageOptions { memtable_bytes_max: bytes_max, segment_bytes: 1 << 20, ..options() };
     let shard = open_with(sizes);
     let put = |number: i64| {
         let mut row = RowBuilder::new(&[], &[], 1);

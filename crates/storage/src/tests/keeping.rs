@@ -89,7 +89,8 @@ fn snapshot_contains_the_data_of_its_moment() {
         for (dir, model) in [("/data", &model), ("/running", &then), ("/stopped", &model)] {
             let what = format!("{dir} with seed {seed}");
             assert_eq!(damages(&checked(&sim, dir)), [""; 0], "{what}");
-            let shards = open_all(&sim, &Options { dir: Some(dir.into()), ..options() }, 1 + seed as u32 % 3);
+            let shards =
+                open_all(&sim, &StorageOptions { dir: Some(dir.into()), ..options() }, 1 + seed as u32 % 3);
             check_all(&shards, model, 1000, &what);
             close(shards);
         }

@@ -6,8 +6,8 @@ const TABLE: TableId = TableId(0);
 const ROW_MAX: usize = 64 << 10;
 const ELEMENT_BYTES: usize = 1 << 10;
 
-fn sizes() -> Options {
-    Options {
+fn sizes() -> StorageOptions {
+    StorageOptions {
         memtable_bytes_max: 4 << 20,
         segment_bytes: 4 << 20,
         record_bytes_max: 1 << 20,
@@ -186,7 +186,7 @@ fn rows_too_large_to_merge_do_not_stop_compaction() {
     }
     assert!(shard.stats().compactions > compactions);
     let compact = || {
-        let progress = Progress::default();
+        let progress = WorkProgress::default();
         let all = i64::MIN..=i64::MAX;
         let (own, group) = (shard.clone(), lanes::Group::CONTROL);
         block_on(async move { own.compact(TABLE, all, group, &progress).await })

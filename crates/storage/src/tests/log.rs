@@ -27,7 +27,8 @@ fn batches_after_a_while(shard: &Rc<Shard>) -> u64 {
 #[test]
 fn many_pending_bytes_are_written_before_the_interval() {
     let commit = CommitMode::Periodic { every: Duration::from_secs(3600) };
-    let options = Options { commit, segment_bytes: 64 << 10, memtable_bytes_max: 1 << 20, ..options() };
+    let options =
+        StorageOptions { commit, segment_bytes: 64 << 10, memtable_bytes_max: 1 << 20, ..options() };
     let shard = open(&Arc::new(Sim::new(1)), &options).expect("opens");
     let before = batches_after_a_while(&shard);
     put(&shard, 0, 1000);

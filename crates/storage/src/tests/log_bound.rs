@@ -9,8 +9,8 @@ use crate::log::bound::LogBound;
 
 const TABLE: TableId = TableId(7);
 
-fn sizes() -> Options {
-    Options { memtable_bytes_max: 128 << 10, segment_bytes: 16 << 10, ..options() }
+fn sizes() -> StorageOptions {
+    StorageOptions { memtable_bytes_max: 128 << 10, segment_bytes: 16 << 10, ..options() }
 }
 
 fn log_files(sim: &Sim) -> Vec<PathBuf> {
@@ -94,7 +94,7 @@ fn bound_of_the_log_refuses_writers_that_never_wait() {
 }
 
 /// A write that waits for its turn, with what it has returned.
-type Waiting = Pin<Box<dyn Future<Output = Result<Commit, StorageError>>>>;
+type PendingWrite = Pin<Box<dyn Future<Output = Result<Commit, StorageError>>>>;
 
 /// Overwrites the row once there is room.
 async fn overwrite_in_turn(shard: Rc<Shard>, timestamp: i64) -> Result<Commit, StorageError> {
@@ -103,8 +103,8 @@ async fn overwrite_in_turn(shard: Rc<Shard>, timestamp: i64) -> Result<Commit, S
     shard.put_in_turn(TABLE, 5, b"key", &row.draft()).await
 }
 
-fn waiting(shard: &Rc<Shard>, flow: lanes::Flow, timestamp: i64) -> Waiting {
-    let mut write: Waiting = Box::pin(overwrite_in_turn(shard.clone(), timestamp));
+fn waiting(shard: &Rc<Shard>, flow: lanes::Flow, timestamp: i64) -> PendingWrite {
+    let mut write: PendingWrite = Box::pin(overwrite_in_turn(shard.clone(), timestamp));
     // The first poll takes its place in the queue.
     let first = flow.run(|| write.as_mut().poll(&mut Context::from_waker(Waker::noop())));
     assert!(first.is_pending(), "the log is full");
@@ -128,7 +128,7 @@ fn fill(sim: &Sim, shard: &Rc<Shard>) -> i64 {
 }
 
 /// Polls the writes until the last one is done. Returns how many of the others were done by then.
-fn done_before_last(writes: &mut [Waiting]) -> usize {
+fn done_before_last(writes: &mut [PendingWrite]) -> usize {
     let mut done = vec![false; writes.len()];
     for _ in 0..100_000 {
         step();
@@ -336,7 +336,7 @@ fn abandoned_record_is_applied_and_released() {
 #[test]
 fn record_larger_than_a_segment_gets_its_own() {
     let sim = Arc::new(Sim::new(7));
-    let options = Options { record_bytes_max: 100 << 10, ..sizes() };
+    let options = StorageOptions { record_bytes_max: 100 << 10, ..sizes() };
     let shard = open(&sim, &options).unwrap();
     for timestamp in 1..=5 {
         let mut row = RowBuilder::new(b"key", &[], timestamp);
@@ -414,7 +414,7 @@ fn damage_to_the_log_is_reported() {
 #[test]
 fn lost_segment_after_a_full_one_is_reported() {
     let sim = Arc::new(Sim::new(9));
-    let options = Options { memtable_bytes_max: 1 << 20, ..sizes() };
+    let options = StorageOptions { memtable_bytes_max: 1 << 20, ..sizes() };
     let shard = open(&sim, &options).unwrap();
     for timestamp in 1..=10 {
         block_on(overwrite(&shard, timestamp).expect("accepted")).expect("durable");

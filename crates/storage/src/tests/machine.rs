@@ -35,7 +35,7 @@ use super::model::Store;
 use super::*;
 use crate::sim::run;
 use crate::state::batches::BatchInFlight;
-use batches::Batch;
+use batches::MachineBatch;
 
 /// The system table, which is on shard 0; the table of the batch log, which every shard has; the
 /// table of marks.
@@ -69,7 +69,7 @@ struct Truncating {
 
 /// Counters, printed after all histories.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Counts {
+pub(super) struct MachineCounts {
     crashes: u32,
     kills: u32,
     panics: u32,
@@ -82,8 +82,8 @@ pub(super) struct Counts {
     compactions: u64,
 }
 
-impl Counts {
-    fn add(&mut self, other: Counts) {
+impl MachineCounts {
+    fn add(&mut self, other: MachineCounts) {
         self.crashes += other.crashes;
         self.kills += other.kills;
         self.panics += other.panics;
@@ -102,7 +102,7 @@ struct Machine {
     sim: Arc<Sim>,
     seed: u64,
     random: Random,
-    options: Options,
+    options: StorageOptions,
     /// If true, timestamps are random and often tie, and no tombstone is forgotten. Otherwise
     /// timestamps only rise, and all tombstones are forgotten at once.
     ties: bool,
@@ -127,7 +127,7 @@ struct Machine {
     issued: Vec<u64>,
     acknowledged: Vec<u64>,
     commits: Vec<(u32, u64, Commit)>,
-    batches: Vec<Batch>,
+    batches: Vec<MachineBatch>,
     batches_made: u64,
     /// Keeps all tombstones until a start has applied the entries that it found.
     replaying: Option<BatchInFlight>,
@@ -140,7 +140,7 @@ struct Machine {
     was_damaged: bool,
     /// The lock of scrubs in the background.
     scrubbing: Rc<()>,
-    counts: Counts,
+    counts: MachineCounts,
     trace: Vec<String>,
 }
 
@@ -182,7 +182,7 @@ impl Machine {
             flips: Vec::new(),
             was_damaged: false,
             scrubbing: Rc::default(),
-            counts: Counts::default(),
+            counts: MachineCounts::default(),
             trace: Vec::new(),
         }
     }
@@ -332,7 +332,7 @@ fn home(table: TableId, token: i64, shards: u32) -> u32 {
 
 /// Returns a change without cells of dropped columns; `None` if that is empty.
 fn without(change: Change, dropped: &BTreeSet<u32>) -> Option<Change> {
-    let row_of = |row: &Row| {
+    let row_of = |row: &EncodedRow| {
         let mut left =
             RowBuilder::new(&[], row.clustering(), row.cells().next().map_or(0, |cell| cell.timestamp));
         left.deletion(row.deletion());
@@ -349,7 +349,7 @@ fn without(change: Change, dropped: &BTreeSet<u32>) -> Option<Change> {
     (!is_empty).then_some(whole)
 }
 
-fn options_of(random: &mut Random, ties: bool) -> Options {
+fn options_of(random: &mut Random, ties: bool) -> StorageOptions {
     let strategies = [
         Strategy::Incremental,
         Strategy::SizeTiered,
@@ -373,7 +373,7 @@ fn options_of(random: &mut Random, ties: bool) -> Options {
         0 => CommitMode::Periodic { every: Duration::from_millis(10 * random.below(10)) },
         _ => CommitMode::Batch,
     };
-    Options {
+    StorageOptions {
         commit,
         memtable_bytes_max: 2 << (10 + random.below(4)),
         segment_bytes: 32 << 10,

@@ -18,9 +18,9 @@ fn put(shard: &Rc<Shard>, table: TableId, number: u64) {
     block_on(shard.put(table, token, &key, &row.finish().draft()).unwrap()).unwrap();
 }
 
-fn spacious() -> Options {
+fn spacious() -> StorageOptions {
     let table = TableOptions { fragment_bytes: 16 << 10, ..options().table };
-    Options { table, memtable_bytes_max: 4 << 20, segment_bytes: 4 << 20, ..options() }
+    StorageOptions { table, memtable_bytes_max: 4 << 20, segment_bytes: 4 << 20, ..options() }
 }
 
 /// Returns the comparisons of a point read, a look-up of a file and a change among `count`
@@ -68,7 +68,7 @@ fn files_are_found_in_a_few_comparisons_among_thousands() {
 #[test]
 fn filters_and_indexes_shrink_the_cache() {
     let sim = Arc::new(Sim::new(2));
-    let shard = open(&sim, &Options { cache_bytes: 64 << 10, ..spacious() }).unwrap();
+    let shard = open(&sim, &StorageOptions { cache_bytes: 64 << 10, ..spacious() }).unwrap();
     let room = || shard.store.cache.borrow().bytes_max() as u64;
     assert_eq!(room(), 64 << 10);
     (0..2000).for_each(|number| put(&shard, LARGE, number));
@@ -155,7 +155,7 @@ fn long_compaction_releases_flushed_memtables() {
     (0..500).for_each(|number| put(&shard, LARGE, 100_000 + number));
     let own = shard.clone();
     let inputs = shard.state.borrow().tables[&LARGE].files.iter().cloned().collect();
-    let (progress, work) = (Progress::default(), Work::Compaction);
+    let (progress, work) = (WorkProgress::default(), Work::Compaction);
     let merge = crate::compaction::CompactionTask { table: LARGE, inputs, work, progress: progress.clone() };
     sim.spawn(
         Work::Control,

@@ -37,7 +37,7 @@ impl Stored {
 }
 
 /// The position of a cell: its row (`None`: static), column and path.
-type Place = (Option<Vec<u8>>, u32, Option<Vec<u8>>);
+type CellPlace = (Option<Vec<u8>>, u32, Option<Vec<u8>>);
 
 #[derive(Clone, Debug, Default)]
 struct Held {
@@ -45,7 +45,7 @@ struct Held {
     ranges: Vec<(Bound<Bytes>, Bound<Bytes>, i64)>,
     rows_deleted: BTreeMap<Vec<u8>, i64>,
     markers: BTreeMap<Vec<u8>, Liveness>,
-    cells: BTreeMap<Place, Stored>,
+    cells: BTreeMap<CellPlace, Stored>,
 }
 
 fn raise(to: &mut Option<i64>, timestamp: i64) {

@@ -23,9 +23,9 @@ fn write_wide(shard: &Rc<Shard>, token: i64, rows: u32, value: u8) {
     }
 }
 
-fn wide_options() -> Options {
+fn wide_options() -> StorageOptions {
     let table = TableOptions { block_bytes: 4 << 10, min_threshold: 64, ..TableOptions::default() };
-    Options {
+    StorageOptions {
         memtable_bytes_max: 64 << 20,
         segment_bytes: 8 << 20,
         record_bytes_max: 1 << 20,
@@ -91,7 +91,7 @@ fn wide_partition_is_scanned_block_by_block() {
 #[test]
 fn memtables_with_one_wide_partition_are_merged_in_pieces() {
     let sim = Arc::new(Sim::default());
-    let shard = open(&sim, &Options { memtable_bytes_max: 512 << 10, ..wide_options() }).unwrap();
+    let shard = open(&sim, &StorageOptions { memtable_bytes_max: 512 << 10, ..wide_options() }).unwrap();
     pause_background(&shard, true);
     for value in 1..=3 {
         (1..=2).for_each(|token| write_wide(&shard, token, 3_000, value));
@@ -169,7 +169,7 @@ fn reads_look_up_range_deletions() {
     }
     let ranges_of = |request: crate::table::part::PartRequest| {
         let key = Bytes::from_static(b"key");
-        let target = crate::read::Target { table: TABLE, token: 1, key, now_s: 0 };
+        let target = crate::read::ReadTarget { table: TABLE, token: 1, key, now_s: 0 };
         let (mut gather, missing) = shard.gather(&target, request).unwrap();
         missing
             .into_iter()

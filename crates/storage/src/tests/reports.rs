@@ -18,7 +18,7 @@ fn reporting(sim: &Arc<Sim>) -> (Rc<Shard>, Arc<Mutex<Vec<Event>>>) {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let heard = events.clone();
     let event_sink = EventSink::new(move |event| heard.lock().unwrap().push(event.clone()));
-    (open(sim, &Options { event_sink, ..options() }).expect("opens"), events)
+    (open(sim, &StorageOptions { event_sink, ..options() }).expect("opens"), events)
 }
 
 fn close(shard: Rc<Shard>) {

@@ -24,11 +24,11 @@ fn home(table: TableId, token: i64, shards: u32) -> usize {
 }
 
 /// Opens every shard; `None` if the machine crashes meanwhile.
-fn try_open(sim: &Arc<Sim>, options: &Options, shards: u32) -> Option<Vec<Rc<Shard>>> {
+fn try_open(sim: &Arc<Sim>, options: &StorageOptions, shards: u32) -> Option<Vec<Rc<Shard>>> {
     let open = async {
         let mut open = Vec::new();
         for shard in 0..shards {
-            let options = Options { shard, shards, ..options.clone() };
+            let options = StorageOptions { shard, shards, ..options.clone() };
             open.push(Shard::open_in(options, sim.clone()).await.expect("it opens"));
         }
         open
@@ -36,7 +36,7 @@ fn try_open(sim: &Arc<Sim>, options: &Options, shards: u32) -> Option<Vec<Rc<Sha
     crate::sim::run(sim, open)
 }
 
-pub(super) fn open_all(sim: &Arc<Sim>, options: &Options, shards: u32) -> Vec<Rc<Shard>> {
+pub(super) fn open_all(sim: &Arc<Sim>, options: &StorageOptions, shards: u32) -> Vec<Rc<Shard>> {
     try_open(sim, options, shards).expect("the machine stays up")
 }
 
@@ -106,7 +106,7 @@ fn resharded(seed: u64, forget: bool) -> (u64, u64) {
     sim.now_s.store(1000, Ordering::Relaxed);
     let gc_grace_s = if forget { 0 } else { 1 << 20 };
     let table = TableOptions { gc_grace_s, ..options().table };
-    let options = Options { table, event_sink: no_complaint(), ..options() };
+    let options = StorageOptions { table, event_sink: no_complaint(), ..options() };
     let mut shards = open_all(&sim, &options, 2);
     let mut model = Model::default();
     let (mut splits, mut compactions) = (0, 0);
@@ -171,7 +171,7 @@ fn any_number_of_shards_opens_a_folder() {
 #[test]
 fn rows_that_a_file_does_not_own_are_in_no_batch() {
     let sim = Arc::new(Sim::new(1));
-    let options = Options { table: TableOptions { gc_grace_s: 0, ..options().table }, ..options() };
+    let options = StorageOptions { table: TableOptions { gc_grace_s: 0, ..options().table }, ..options() };
     let end = |shards: Vec<Rc<Shard>>| {
         shards.iter().for_each(|shard| block_on(shard.shutdown()).expect("closed"));
         drop(shards);
@@ -263,10 +263,10 @@ fn crash_during_a_split_leaves_the_old_or_the_new_shards() {
 fn only_shard_0_opens_a_folder_with_other_shards() {
     let sim = Arc::new(Sim::default());
     filled(&sim);
-    let error = open(&sim, &Options { shard: 1, shards: 3, ..options() }).unwrap_err().to_string();
+    let error = open(&sim, &StorageOptions { shard: 1, shards: 3, ..options() }).unwrap_err().to_string();
     assert!(error.contains("1 cores") && error.contains("3"), "{error}");
-    let first = open(&sim, &Options { shards: 3, ..options() }).unwrap();
-    let second = open(&sim, &Options { shards: 2, ..options() }).unwrap_err();
+    let first = open(&sim, &StorageOptions { shards: 3, ..options() }).unwrap();
+    let second = open(&sim, &StorageOptions { shards: 2, ..options() }).unwrap_err();
     assert!(matches!(second, StorageError::Locked { .. }), "{second}");
     block_on(first.shutdown()).unwrap();
     drop_tasks();
@@ -319,7 +319,7 @@ fn older_copy_of_the_list_of_shards_removes_nothing() {
     let whole = contents(&sim);
     for count in 1..4 {
         restore(&sim, &files);
-        let error = open(&sim, &Options { shards: count, ..options() }).unwrap_err().to_string();
+        let error = open(&sim, &StorageOptions { shards: count, ..options() }).unwrap_err().to_string();
         assert!(error.contains("names generation 0") && error.contains("older copy"), "{error}");
         drop_tasks();
         assert!(files.iter().all(|file| contents(&sim).contains(file)), "nothing is removed");

@@ -7,9 +7,9 @@ use crate::env::{Env, Work};
 const ROWS: u64 = 2000;
 const TABLE: TableId = TableId(0);
 
-fn fragmented() -> Options {
+fn fragmented() -> StorageOptions {
     let table = TableOptions { fragment_bytes: 8 << 10, min_threshold: 64, ..options().table };
-    Options { table, memtable_bytes_max: 4 << 20, segment_bytes: 4 << 20, ..options() }
+    StorageOptions { table, memtable_bytes_max: 4 << 20, segment_bytes: 4 << 20, ..options() }
 }
 
 fn place(number: u64) -> (i64, Bytes) {

@@ -11,10 +11,11 @@ fn close(shards: Vec<Rc<Shard>>) {
 }
 
 /// Opens shards without compactions, so that files stay as the split made them.
-fn open_still(sim: &Arc<Sim>, options: &Options, count: u32) -> Vec<Rc<Shard>> {
+fn open_still(sim: &Arc<Sim>, options: &StorageOptions, count: u32) -> Vec<Rc<Shard>> {
     let table = TableOptions { min_threshold: 64, ..options.table };
     let opened = |shard: u32| {
-        let shard = open(sim, &Options { shard, shards: count, table, ..options.clone() }).expect("opens");
+        let shard =
+            open(sim, &StorageOptions { shard, shards: count, table, ..options.clone() }).expect("opens");
         pause_background(&shard, true);
         shard
     };
@@ -60,7 +61,7 @@ fn split_over_the_file_limit_changes_nothing() {
     let sim = Arc::new(Sim::new(2));
     let (model, before) = written(&sim);
     sim.open_files_max.store(256 + before.iter().sum::<u64>() - 1, Ordering::Relaxed);
-    let refused = open(&sim, &Options { shards: 5, ..options() }).unwrap_err();
+    let refused = open(&sim, &StorageOptions { shards: 5, ..options() }).unwrap_err();
     assert!(matches!(refused, StorageError::TooManyFiles { folder: 2, asked: 5, .. }), "{refused}");
     drop_tasks();
     let shards = open_still(&sim, &options(), 2);
@@ -80,7 +81,7 @@ fn split_that_cannot_be_opened_changes_nothing() {
         || block_on(crate::manifest::layout::Layout::read(&*sim, &PathBuf::from("/data"))).expect("read");
     // The first of the new names is one too many, after all files were checked.
     sim.table_opens_left.store(before.iter().sum::<u64>(), Ordering::Relaxed);
-    let error = open(&sim, &Options { shards: 3, ..options() }).unwrap_err();
+    let error = open(&sim, &StorageOptions { shards: 3, ..options() }).unwrap_err();
     assert!(error.to_string().contains(".1/tables/"), "{error}");
     drop_tasks();
     assert_eq!(layout().expect("a layout").sharding.shards, 2);
@@ -128,7 +129,7 @@ fn background_work_ends_the_sharing() {
     let sim = Arc::new(Sim::new(4));
     let (model, _) = written(&sim);
     let table = TableOptions { min_threshold: 64, ..options().table };
-    let shards = open_all(&sim, &Options { table, ..options() }, 3);
+    let shards = open_all(&sim, &StorageOptions { table, ..options() }, 3);
     let shared = || {
         let of = |shard: &Rc<Shard>| {
             let state = shard.state.borrow();

@@ -49,7 +49,8 @@ fn polled<T>(future: impl Future<Output = T>, polls: usize, mut between: impl Fn
 fn readers_see_all_changes_of_a_partition_or_none() {
     let sim = Arc::new(Sim::default());
     let shard =
-        open(&sim, &Options { segment_bytes: 1 << 20, record_bytes_max: 512 << 10, ..options() }).unwrap();
+        open(&sim, &StorageOptions { segment_bytes: 1 << 20, record_bytes_max: 512 << 10, ..options() })
+            .unwrap();
     let key = Bytes::from("wide");
     let changes: Vec<Change> = (0..1_000).map(row).collect();
     let wide = Mutation { table: TABLE, token: 5, key: key.clone(), changes };
@@ -77,7 +78,7 @@ fn readers_see_all_changes_of_a_partition_or_none() {
 #[test]
 fn crash_leaves_a_record_whole_or_not_at_all() {
     const COUNT: u32 = 300;
-    let options = Options { memtable_bytes_max: 2 << 10, ..options() };
+    let options = StorageOptions { memtable_bytes_max: 2 << 10, ..options() };
     let mut none = 0;
     let mut all = 0;
     let mut flushed = 0;

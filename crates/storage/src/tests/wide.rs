@@ -8,10 +8,10 @@ use crate::{BatchRequest, ColumnType, ScanColumn};
 const TABLE: TableId = TableId(0);
 const BATCH_ROWS: usize = 100;
 
-fn wide_options() -> Options {
+fn wide_options() -> StorageOptions {
     let table = TableOptions { block_bytes: 4 << 10, min_threshold: 64, ..TableOptions::default() };
     let (memtable_bytes_max, segment_bytes) = (64 << 20, 8 << 20);
-    Options { memtable_bytes_max, segment_bytes, record_bytes_max: 1 << 20, table, ..options() }
+    StorageOptions { memtable_bytes_max, segment_bytes, record_bytes_max: 1 << 20, table, ..options() }
 }
 
 fn write(shard: &Rc<Shard>, clustering: impl Iterator<Item = u32>, value: u8) {
@@ -97,7 +97,7 @@ fn partition_in_memory_is_scanned_in_batches() {
 fn scan_by_columns_has_one_source_for_a_run_of_many_files() {
     let sim = Arc::new(Sim::default());
     let table = TableOptions { fragment_bytes: 8 << 10, ..wide_options().table };
-    let shard = open(&sim, &Options { table, ..wide_options() }).unwrap();
+    let shard = open(&sim, &StorageOptions { table, ..wide_options() }).unwrap();
     for number in 0..2000i64 {
         let mut row = RowBuilder::new(&[], &[], 1);
         let mut random = Random::new(number as u64 + 1);

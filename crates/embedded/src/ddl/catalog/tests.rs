@@ -20,7 +20,7 @@ fn session<T: Send + 'static>(dir: &Path, task: impl AsyncFnOnce(&Rc<Embedded>) 
     let lanes = testkit::start_lanes(1);
     let dir = dir.to_owned();
     let result = lanes.block_on(0, Group::CONTROL, move || async move {
-        let engine = Embedded::open(storage::Options::in_dir(dir, 0, 1)).await.expect("opens");
+        let engine = Embedded::open(storage::StorageOptions::in_dir(dir, 0, 1)).await.expect("opens");
         let result = task(&engine).await;
         engine.shutdown().await.expect("closes");
         result
@@ -264,11 +264,11 @@ fn in_memory(reported: &Arc<Mutex<Vec<String>>>) -> Lanes {
             }
         });
         lanes.block_on(core, Group::CONTROL, move || async move {
-            let options = storage::Options {
+            let options = storage::StorageOptions {
                 shard: core as u32,
                 shards: 2,
                 event_sink,
-                ..storage::Options::in_memory()
+                ..storage::StorageOptions::in_memory()
             };
             let engine = Embedded::open(options).await.expect("opens");
             KEPT.with_borrow_mut(|kept| *kept = Some(engine));

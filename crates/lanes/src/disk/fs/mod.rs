@@ -1,4 +1,5 @@
-//! Files and folders for tasks: requests to the disk service of the task's core, above the executor.
+//! Files and folders for tasks: requests to the disk service of the task's core, above the
+//! executor.
 
 pub(crate) mod file;
 mod on_core;

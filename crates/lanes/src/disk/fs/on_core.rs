@@ -3,7 +3,7 @@
 use std::task::{Context, Waker};
 
 use crate::disk::io::op::Finished;
-use crate::disk::io::service::{Answer, Waiting};
+use crate::disk::io::service::{RequestAnswer, WaitingRequest};
 use crate::executor::Core;
 use crate::shared::Message;
 
@@ -18,14 +18,14 @@ impl Core {
         }
         ran.refusal.into_iter().for_each(|error| self.lanes.ring_refused(self.shared.index, &error));
         let any = !ran.answers.is_empty() || !ran.wakers.is_empty();
-        ran.answers.into_iter().for_each(Answer::give);
+        ran.answers.into_iter().for_each(RequestAnswer::give);
         ran.wakers.into_iter().for_each(Waker::wake);
         any
     }
 
     /// Queues a request. Returns it if its group's queue is full. The task is then woken when that
     /// may have changed.
-    pub(crate) fn queue_request(&self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
+    pub(crate) fn queue_request(&self, waiting: WaitingRequest, cx: &Context<'_>) -> Option<WaitingRequest> {
         let refused = self.disk.borrow_mut().queue_request(waiting, cx);
         self.wake();
         refused

@@ -7,7 +7,7 @@ use crate::call::try_call;
 use crate::context::{current_core, fast, on_heavy_lane};
 use crate::current::{current_flow, current_group};
 use crate::disk::io::op::Op;
-use crate::disk::io::service::Waiting;
+use crate::disk::io::service::WaitingRequest;
 use crate::sync::cross;
 use crate::sys;
 
@@ -36,7 +36,7 @@ pub(crate) async fn submit(op: Op) -> Result<Op, Failed> {
 async fn submit_here(op: Op) -> Result<Op, Failed> {
     let (ticket, answer) = cross::oneshot();
     let (group, flow) = (current_group(), current_flow());
-    let mut unsent = Some(Waiting { op, ticket, group, flow, submitted_ns: sys::monotonic_ns() });
+    let mut unsent = Some(WaitingRequest { op, ticket, group, flow, submitted_ns: sys::monotonic_ns() });
     std::future::poll_fn(move |cx| {
         let Some(waiting) = unsent.take() else { return Poll::Ready(()) };
         unsent = fast(|core| core.queue_request(waiting, cx));

@@ -1,4 +1,5 @@
-//! Requests to the disk: the fair queue of a core, the bucket of the disk, and the ways to the kernel.
+//! Requests to the disk: the fair queue of a core, the bucket of the disk, and the ways to the
+//! kernel.
 
 pub(crate) mod bucket;
 pub(crate) mod buffer;

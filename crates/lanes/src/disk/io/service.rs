@@ -28,15 +28,15 @@ const IN_FLIGHT_MAX: usize = 128;
 const _: () = assert!(IN_FLIGHT_MAX < uring::ENTRIES as usize, "the ring is never full");
 
 /// Result for a task: the outcome, and the request with its buffer.
-pub(crate) type Outcome = (io::Result<()>, Op);
+pub(crate) type RequestOutcome = (io::Result<()>, Op);
 
 /// Pending answer. It is sent once no state is borrowed, since it wakes a task.
-pub(crate) struct Answer(cross::Sender<Outcome>, Outcome);
+pub(crate) struct RequestAnswer(cross::Sender<RequestOutcome>, RequestOutcome);
 
 /// Request in the fair queue.
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRequest {
     pub(crate) op: Op,
-    pub(crate) ticket: cross::Sender<Outcome>,
+    pub(crate) ticket: cross::Sender<RequestOutcome>,
     pub(crate) group: Group,
     pub(crate) flow: Flow,
     pub(crate) submitted_ns: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Waiting {
 /// Effects of a run of the service on tasks and on other cores. The caller applies them once the
 /// service is not borrowed.
 pub(crate) struct Ran {
-    pub(crate) answers: Vec<Answer>,
+    pub(crate) answers: Vec<RequestAnswer>,
     /// Tasks whose group's queue may have space again.
     pub(crate) wakers: Vec<Waker>,
     /// Bucket whose waiting cores have to be woken, because the disk is idle.
@@ -57,7 +57,7 @@ pub(crate) struct Ran {
 struct Sent {
     /// The operation while the ring has it; the pool has its own.
     op: Option<Op>,
-    ticket: cross::Sender<Outcome>,
+    ticket: cross::Sender<RequestOutcome>,
     group: Group,
     submitted_ns: u64,
     /// Cost while it is in flight, ns of disk time.
@@ -67,7 +67,7 @@ struct Sent {
 }
 
 /// Group in this core's queue.
-struct Place {
+struct GroupPlace {
     id: u32,
     node: NodeId,
     /// Budget of its I/O limit.
@@ -76,8 +76,8 @@ struct Place {
 
 /// Disk service of one core. The head of this file describes it.
 pub(crate) struct Service {
-    queue: IoQueue<Waiting, SharedBudget>,
-    places: Vec<Option<Place>>,
+    queue: IoQueue<WaitingRequest, SharedBudget>,
+    places: Vec<Option<GroupPlace>>,
     parents: [NodeId; 2],
     registry: Arc<Registry>,
     bucket: Arc<Bucket>,
@@ -160,7 +160,7 @@ impl Service {
         let limit = found.io_limit().clone();
         let io_budget = limit.as_ref().map(|(_, budget)| budget.clone());
         self.queue.set_io_limit(node, limit);
-        self.places[slot] = Some(Place { id: group.0, node, io_budget });
+        self.places[slot] = Some(GroupPlace { id: group.0, node, io_budget });
         node
     }
 
@@ -226,7 +226,11 @@ impl Service {
 
     /// Queues a request. Returns it if its group's queue is full. The task of `cx` is then woken
     /// when that may have changed.
-    pub(crate) fn queue_request(&mut self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
+    pub(crate) fn queue_request(
+        &mut self,
+        waiting: WaitingRequest,
+        cx: &Context<'_>,
+    ) -> Option<WaitingRequest> {
         let (kind, bytes) = waiting.op.cost();
         let node = self.place(waiting.group);
         let refused = self.queue.push_from(node, waiting.flow.0, kind, bytes, waiting).err();
@@ -237,7 +241,7 @@ impl Service {
     }
 
     /// Ends a request that the pool has completed. Returns its group and its answer.
-    pub(crate) fn finished(&mut self, finished: Finished) -> (Group, Answer) {
+    pub(crate) fn finished(&mut self, finished: Finished) -> (Group, RequestAnswer) {
         let Finished { token, op, result, .. } = finished;
         let group = self.in_flight[token].as_ref().map_or(Group::CONTROL, |done| done.group);
         (group, self.finish(token, op, result))
@@ -304,8 +308,8 @@ impl Service {
         }
     }
 
-    fn send(&mut self, waiting: Waiting, cost_ns: u64) {
-        let Waiting { mut op, ticket, group, submitted_ns, .. } = waiting;
+    fn send(&mut self, waiting: WaitingRequest, cost_ns: u64) {
+        let WaitingRequest { mut op, ticket, group, submitted_ns, .. } = waiting;
         let token = self.free.pop().unwrap_or_else(|| {
             self.in_flight.push(None);
             self.in_flight.len() - 1
@@ -327,7 +331,7 @@ impl Service {
     }
 
     /// Removes a completed request from the accounting. Returns its answer.
-    fn finish(&mut self, token: usize, op: Op, result: io::Result<()>) -> Answer {
+    fn finish(&mut self, token: usize, op: Op, result: io::Result<()>) -> RequestAnswer {
         let done = self.in_flight[token].take().expect("a token is in use until its request is done");
         if let (Some(refused), Ok(())) = (done.refused, &result) {
             self.refuse(refused); // the pool succeeded, so the ring was at fault
@@ -346,7 +350,7 @@ impl Service {
         count(bytes_total, bytes);
         count(ops, 1);
         count(&counters.disk_wait_ns, waited_ns);
-        Answer(done.ticket, (result, op))
+        RequestAnswer(done.ticket, (result, op))
     }
 
     fn counters(&self, group: Group) -> &Counters {
@@ -355,7 +359,7 @@ impl Service {
     }
 
     /// Reaps the completions of the ring.
-    fn reap(&mut self) -> Vec<Answer> {
+    fn reap(&mut self) -> Vec<RequestAnswer> {
         let mut answers = Vec::new();
         let Some(ring) = &mut self.ring else { return answers };
         for (token, result) in ring.reap() {
@@ -403,7 +407,7 @@ fn may_be_refusal(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| refusals.contains(&code))
 }
 
-impl Answer {
+impl RequestAnswer {
     pub(crate) fn give(self) {
         self.0.send(self.1);
     }

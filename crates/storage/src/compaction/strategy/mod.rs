@@ -17,7 +17,7 @@ use crate::options::{Strategy, TableOptions};
 
 /// A run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
+pub(crate) struct RunSize {
     pub(crate) bytes: u64,
     /// The greatest timestamp that was not in the future when it was written, in the table's units.
     pub(crate) newest: i64,
@@ -34,7 +34,7 @@ pub(crate) struct Chosen {
 
 /// Chooses the runs to compact, or `None`. `now` is the current time in units of the table's
 /// timestamps.
-pub(crate) fn compaction(options: &TableOptions, runs: &[Run], now: i64) -> Option<Chosen> {
+pub(crate) fn compaction(options: &TableOptions, runs: &[RunSize], now: i64) -> Option<Chosen> {
     let threshold = options.min_threshold.max(2) as usize;
     let bytes: Vec<u64> = runs.iter().map(|run| run.bytes).collect();
     let mut chosen = match options.strategy {
@@ -58,7 +58,7 @@ pub(crate) fn compaction(options: &TableOptions, runs: &[Run], now: i64) -> Opti
 
 /// Estimates the bytes to write until no compaction is needed: the output of the chosen compaction,
 /// rewritten once for each factor of the threshold between its size and the total.
-pub(crate) fn backlog_bytes(options: &TableOptions, runs: &[Run], chosen: &Chosen) -> u64 {
+pub(crate) fn backlog_bytes(options: &TableOptions, runs: &[RunSize], chosen: &Chosen) -> u64 {
     let total: u64 = runs.iter().map(|run| run.bytes).sum();
     let merged: u64 = chosen.runs.iter().map(|at| runs[*at].bytes).sum();
     let levels = (total / merged.max(1)).max(1).ilog(u64::from(options.min_threshold.max(2)));

@@ -6,7 +6,7 @@ fn options(strategy: Strategy) -> TableOptions {
 }
 
 fn check(options: TableOptions, megabytes: &[u64], expected: Option<&[usize]>) {
-    let runs: Vec<Run> = megabytes.iter().map(|mb| Run { bytes: mb << 20, newest: 0 }).collect();
+    let runs: Vec<RunSize> = megabytes.iter().map(|mb| RunSize { bytes: mb << 20, newest: 0 }).collect();
     let mut chosen = compaction(&options, &runs, 0).map(|chosen| chosen.runs);
     chosen.iter_mut().for_each(|runs| runs.sort_unstable());
     assert_eq!(chosen.as_deref(), expected, "{options:?} {megabytes:?}");
@@ -46,9 +46,9 @@ fn levels_are_ten_times_apart() {
 #[test]
 fn finished_windows_are_compacted_one_by_one() {
     let options = options(Strategy::TimeWindow { window_s: 60 });
-    let at = |seconds: i64| Run { bytes: 1 << 20, newest: seconds * 1_000_000 };
+    let at = |seconds: i64| RunSize { bytes: 1 << 20, newest: seconds * 1_000_000 };
     let chosen =
-        |now: i64, runs: &[Run]| compaction(&options, runs, now * 1_000_000).map(|chosen| chosen.runs);
+        |now: i64, runs: &[RunSize]| compaction(&options, runs, now * 1_000_000).map(|chosen| chosen.runs);
     assert_eq!(chosen(5, &[at(1), at(2)]), None, "the latest is still written");
     assert_eq!(chosen(5000, &[at(1), at(2)]), None, "also if no write came since");
     assert_eq!(chosen(75, &[at(1), at(70), at(2)]), Some(vec![0, 2]));
@@ -61,9 +61,9 @@ fn finished_windows_are_compacted_one_by_one() {
 #[test]
 fn run_dated_ahead_leaves_the_latest_window_alone() {
     let options = options(Strategy::TimeWindow { window_s: 60 });
-    let at = |seconds: i64| Run { bytes: 1 << 20, newest: seconds * 1_000_000 };
+    let at = |seconds: i64| RunSize { bytes: 1 << 20, newest: seconds * 1_000_000 };
     let chosen =
-        |now: i64, runs: &[Run]| compaction(&options, runs, now * 1_000_000).map(|chosen| chosen.runs);
+        |now: i64, runs: &[RunSize]| compaction(&options, runs, now * 1_000_000).map(|chosen| chosen.runs);
     let ahead = at(1_000_000);
     assert_eq!(chosen(75, &[ahead, at(70), at(71), at(72)]), None);
     assert_eq!(chosen(75, &[ahead, at(70), at(71), at(72), at(73)]), Some(vec![1, 2, 3, 4]));
@@ -75,7 +75,7 @@ fn run_dated_ahead_leaves_the_latest_window_alone() {
 fn windows_are_counted_in_the_units_of_timestamps() {
     let table = options(Strategy::TimeWindow { window_s: 60 });
     let millis = TableOptions { timestamps_per_s: 1000, ..table };
-    let at = |seconds: i64| Run { bytes: 1 << 20, newest: seconds * 1000 };
+    let at = |seconds: i64| RunSize { bytes: 1 << 20, newest: seconds * 1000 };
     let runs = [at(1), at(2), at(70)];
     let chosen = |options| compaction(options, &runs, 75_000).map(|chosen| chosen.runs);
     assert_eq!(chosen(&millis), Some(vec![0, 1]));
@@ -85,7 +85,7 @@ fn windows_are_counted_in_the_units_of_timestamps() {
 #[test]
 fn compaction_takes_the_smallest_runs_up_to_the_maximum() {
     let table = options(Strategy::SizeTiered);
-    let runs: Vec<Run> = (0..40).map(|at| Run { bytes: (140 - at) << 20, newest: 0 }).collect();
+    let runs: Vec<RunSize> = (0..40).map(|at| RunSize { bytes: (140 - at) << 20, newest: 0 }).collect();
     let chosen = compaction(&table, &runs, 0).expect("forty are many");
     assert_eq!((chosen.waiting, chosen.runs.len()), (40, 32));
     assert!(chosen.runs.iter().all(|at| *at >= 8), "{chosen:?}");
@@ -97,12 +97,12 @@ fn compaction_takes_the_smallest_runs_up_to_the_maximum() {
 /// the maximum number of runs, and the maximum of space ÷ live data after a compaction, per mille.
 fn live(options: TableOptions, seed: u64) -> (usize, u64) {
     let mut random = Random::new(seed);
-    let (mut runs, mut live): (Vec<Run>, u64) = (Vec::new(), 0);
+    let (mut runs, mut live): (Vec<RunSize>, u64) = (Vec::new(), 0);
     let (mut most_runs, mut most_space) = (0, 0);
     for flush in 0..2000_i64 {
         let bytes = (1 + random.below(8)) << 20;
         let now = flush * 1_000_000;
-        runs.push(Run { bytes, newest: now });
+        runs.push(RunSize { bytes, newest: now });
         // The table grows to 4 GiB and is overwritten then.
         live = (live + bytes).min(4 << 30);
         let mut merges = 0;
@@ -117,7 +117,7 @@ fn live(options: TableOptions, seed: u64) -> (usize, u64) {
                 at += 1;
                 !chosen.contains(&(at - 1))
             });
-            runs.push(Run { bytes: merged, newest });
+            runs.push(RunSize { bytes: merged, newest });
             merges += 1;
             assert!(merges < 100, "seed {seed}: compactions do not end");
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Run, tiered};
+use super::{RunSize, tiered};
 
 /// Chooses the runs to compact.
 ///
@@ -11,7 +11,7 @@ use super::{Run, tiered};
 /// 2. The latest window that has started still gets writes: choose among its runs by size. The same
 ///    applies to windows in the future, which only cells dated ahead create.
 /// 3. Otherwise choose all runs of the oldest earlier window that has several.
-pub(crate) fn compaction(runs: &[Run], window: i64, threshold: usize, now: i64) -> Option<Vec<usize>> {
+pub(crate) fn compaction(runs: &[RunSize], window: i64, threshold: usize, now: i64) -> Option<Vec<usize>> {
     let mut windows: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
     for (at, run) in runs.iter().enumerate() {
         windows.entry(run.newest.div_euclid(window)).or_default().push(at);

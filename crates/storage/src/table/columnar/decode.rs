@@ -7,13 +7,13 @@ use bytes::Bytes;
 
 use crate::model::codec::{Malformed, Reader};
 use crate::model::ranges::Ranges;
-use crate::model::row::{Row, RowBuilder};
+use crate::model::row::{EncodedRow, RowBuilder};
 use crate::model::{CellRef, CellValue, Deletion, Liveness};
 use crate::table::columnar::bits::Bits;
 use crate::table::columnar::encode::{HEAD_DELETION, HEAD_RANGES, HEAD_STATICS};
 use crate::table::columnar::ints::Ints;
-use crate::table::columnar::marks::{ElementMarks, Marks, State};
-use crate::table::columnar::region::{Directory, FromRegion, Kind, Region, RegionEntry, Store, crc};
+use crate::table::columnar::marks::{ElementMarks, MarkState, Marks};
+use crate::table::columnar::region::{Directory, FromRegion, Region, RegionEntry, RegionKind, Store, crc};
 use crate::table::columnar::values::{ValueLayout, Values};
 
 /// Memory of a block beside its stored and decompressed bytes: structures and region entries.
@@ -81,7 +81,7 @@ impl Keys {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Head {
     pub(crate) deletion: Option<Deletion>,
-    pub(crate) statics: Option<Row>,
+    pub(crate) statics: Option<EncodedRow>,
     pub(crate) ranges: Ranges,
 }
 
@@ -101,7 +101,7 @@ impl FromRegion for Heads {
                 head.deletion = Some(reader.deletion()?);
             }
             if flags & HEAD_STATICS != 0 {
-                head.statics = Some(Row::from_bytes(reader.slice()?)?);
+                head.statics = Some(EncodedRow::from_bytes(reader.slice()?)?);
             }
             if flags & HEAD_RANGES != 0 {
                 head.ranges = reader.ranges()?;
@@ -117,24 +117,28 @@ impl FromRegion for Heads {
 
 /// Timestamps, markers and deletions of rows.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct BlockRows {
     data: Bytes,
     timestamps: Ints,
     markers: Marks,
     deletions: Marks,
 }
 
-impl FromRegion for Rows {
-    fn from_region(data: Bytes, _: &RegionEntry, rows: usize) -> Result<Rows, Malformed> {
+impl FromRegion for BlockRows {
+    fn from_region(data: Bytes, _: &RegionEntry, rows: usize) -> Result<BlockRows, Malformed> {
         let mut reader = Reader::new(data.clone());
         let timestamps = Ints::read(&mut reader, rows)?;
         let markers = Marks::read(&mut reader, rows)?;
         let deletions = Marks::read(&mut reader, rows)?;
-        if reader.rest() == 0 { Ok(Rows { data, timestamps, markers, deletions }) } else { Err(Malformed) }
+        if reader.rest() == 0 {
+            Ok(BlockRows { data, timestamps, markers, deletions })
+        } else {
+            Err(Malformed)
+        }
     }
 }
 
-impl Rows {
+impl BlockRows {
     #[inline]
     pub(crate) fn timestamp(&self, row: usize) -> i64 {
         self.timestamps.get(&self.data, row)
@@ -143,18 +147,18 @@ impl Rows {
     pub(crate) fn marker(&self, row: usize) -> Option<Liveness> {
         let timestamp = || self.markers.timestamp(&self.data, row, self.timestamp(row));
         match self.markers.state(&self.data, row)? {
-            State::Live(expiry) => Some(Liveness { timestamp: timestamp(), expiry }),
-            State::Dead(_) => None,
+            MarkState::Live(expiry) => Some(Liveness { timestamp: timestamp(), expiry }),
+            MarkState::Dead(_) => None,
         }
     }
 
     pub(crate) fn deletion(&self, row: usize) -> Option<Deletion> {
         match self.deletions.state(&self.data, row)? {
-            State::Dead(deleted_at_s) => {
+            MarkState::Dead(deleted_at_s) => {
                 let timestamp = self.deletions.timestamp(&self.data, row, self.timestamp(row));
                 Some(Deletion { timestamp, deleted_at_s })
             }
-            State::Live(_) => None,
+            MarkState::Live(_) => None,
         }
     }
 
@@ -219,7 +223,7 @@ pub(crate) struct Block {
     keys: Region<Keys>,
     heads: Option<Region<Heads>>,
     clustering: Option<Region<Values>>,
-    rows: Option<Region<Rows>>,
+    rows: Option<Region<BlockRows>>,
     /// Ascending.
     columns: Vec<Column>,
     /// Bytes of all regions before compression.
@@ -245,10 +249,10 @@ impl Block {
         let rows = places.rows;
         let continued = places.continued;
         let more = places.more;
-        let keys = places.take(Kind::Keys, 0, Some(parts))?.ok_or(Malformed)?;
-        let heads = places.take(Kind::Heads, 0, None)?;
-        let clustering = places.take(Kind::Clustering, 0, Some(rows))?;
-        let row_marks = places.take(Kind::Rows, 0, Some(rows))?;
+        let keys = places.take(RegionKind::Keys, 0, Some(parts))?.ok_or(Malformed)?;
+        let heads = places.take(RegionKind::Heads, 0, None)?;
+        let clustering = places.take(RegionKind::Clustering, 0, Some(rows))?;
+        let row_marks = places.take(RegionKind::Rows, 0, Some(rows))?;
         if (rows > 0) != clustering.is_some() || (rows > 0) != row_marks.is_some() {
             return Err(Malformed);
         }
@@ -262,21 +266,22 @@ impl Block {
         // A column has at least two regions.
         let (mut columns, mut boxed) = (Vec::with_capacity(places.left() / 2), 0);
         while let Some(column) = places.next().map(|place| place.column) {
-            let cells = match places.take(Kind::Marks, column, Some(rows))? {
+            let cells = match places.take(RegionKind::Marks, column, Some(rows))? {
                 Some(marks) => {
-                    let values = places.take(Kind::Values, column, Some(rows))?.ok_or(Malformed)?;
+                    let values = places.take(RegionKind::Values, column, Some(rows))?.ok_or(Malformed)?;
                     Some((Region::new(marks), Region::new(values)))
                 }
                 None => None,
             };
-            let elements = match places.take(Kind::ElementMarks, column, None)? {
+            let elements = match places.take(RegionKind::ElementMarks, column, None)? {
                 Some(marks) => {
-                    let paths = places.take(Kind::Paths, column, Some(marks.slots()))?.ok_or(Malformed)?;
+                    let paths =
+                        places.take(RegionKind::Paths, column, Some(marks.slots()))?.ok_or(Malformed)?;
                     if marks.slots() > rows && empty(Some(paths)) {
                         return Err(Malformed);
                     }
                     let values =
-                        places.take(Kind::Elements, column, Some(marks.slots()))?.ok_or(Malformed)?;
+                        places.take(RegionKind::Elements, column, Some(marks.slots()))?.ok_or(Malformed)?;
                     boxed += size_of::<Elements>();
                     Some(Box::new((Region::new(marks), Region::new(paths), Region::new(values))))
                 }
@@ -407,7 +412,7 @@ impl Block {
         self.clustering.as_ref().ok_or(Malformed)?.get(&self.store)
     }
 
-    pub(crate) fn row_marks(&self) -> Result<&Rows, Malformed> {
+    pub(crate) fn row_marks(&self) -> Result<&BlockRows, Malformed> {
         self.rows.as_ref().ok_or(Malformed)?.get(&self.store)
     }
 
@@ -426,7 +431,7 @@ impl Block {
 
     /// Builds a row from the wanted columns. `key` is the partition key, or empty if the row does
     /// not carry it.
-    pub(crate) fn row(&self, key: &[u8], row: usize, wanted: Wanted<'_>) -> Result<Row, Malformed> {
+    pub(crate) fn row(&self, key: &[u8], row: usize, wanted: Wanted<'_>) -> Result<EncodedRow, Malformed> {
         let marks = self.row_marks()?;
         let timestamp = marks.timestamp(row);
         let mut builder = RowBuilder::new(key, self.clustering()?.raw(row), timestamp);
@@ -459,11 +464,11 @@ impl Block {
             let Some(state) = marks.state(data, index) else { return };
             let timestamp = marks.timestamp(data, index, row_timestamp);
             match state {
-                State::Dead(deleted_at_s) => {
+                MarkState::Dead(deleted_at_s) => {
                     let value = CellValue::Dead { deleted_at_s };
                     builder.push(CellRef { column: number, path, timestamp, value });
                 }
-                State::Live(expiry) => values.with(index, |value| {
+                MarkState::Live(expiry) => values.with(index, |value| {
                     let value = CellValue::Live { value, expiry };
                     builder.push(CellRef { column: number, path, timestamp, value });
                 }),

@@ -2,14 +2,14 @@
 
 use crate::model::codec::{put_bytes, put_deletion, put_i64, put_ranges, put_u32};
 use crate::model::ranges::Ranges;
-use crate::model::row::Row;
+use crate::model::row::EncodedRow;
 use crate::model::{CellRef, CellValue, Deletion};
 use crate::options::Compression;
 use crate::table::columnar::bounds::ZoneMapBuilder;
 use crate::table::columnar::ints::Ints;
 use crate::table::columnar::layout::{ColumnLayout, encoding_of};
-use crate::table::columnar::marks::{MarksBuilder, State};
-use crate::table::columnar::region::{Kind, RegionBuffers, RegionMax, RegionsBuilder};
+use crate::table::columnar::marks::{MarkState, MarksBuilder};
+use crate::table::columnar::region::{RegionBuffers, RegionKind, RegionMax, RegionsBuilder};
 use crate::table::columnar::values::{ValueLayout, ValuesBuilder};
 use crate::table::statistics::Statistics;
 
@@ -17,7 +17,7 @@ use crate::table::statistics::Statistics;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeadRef<'a> {
     pub(crate) deletion: Option<Deletion>,
-    pub(crate) statics: Option<&'a Row>,
+    pub(crate) statics: Option<&'a EncodedRow>,
     pub(crate) ranges: Option<&'a Ranges>,
 }
 
@@ -39,9 +39,9 @@ struct CellsBuilder {
 
 impl CellsBuilder {
     fn push(&mut self, cell: &CellRef<'_>, row_timestamp: i64) {
-        let (state, value): (State, &[u8]) = match cell.value {
-            CellValue::Live { value, expiry } => (State::Live(expiry), value),
-            CellValue::Dead { deleted_at_s } => (State::Dead(deleted_at_s), &[]),
+        let (state, value): (MarkState, &[u8]) = match cell.value {
+            CellValue::Live { value, expiry } => (MarkState::Live(expiry), value),
+            CellValue::Dead { deleted_at_s } => (MarkState::Dead(deleted_at_s), &[]),
         };
         self.marks.push(state, cell.timestamp, row_timestamp);
         self.values.push(value);
@@ -185,7 +185,7 @@ impl BlockBuilder {
     }
 
     /// Adds a row to the last partition, and counts it in the file's statistics.
-    pub(crate) fn push_row(&mut self, row: &Row, statistics: &mut Statistics) {
+    pub(crate) fn push_row(&mut self, row: &EncodedRow, statistics: &mut Statistics) {
         if row.bytes() > self.max.raw {
             // Offsets have 32 bits, so the row must not even be buffered.
             self.is_too_large = true;
@@ -199,11 +199,11 @@ impl BlockBuilder {
         self.bytes += head.clustering.len() + SLOT;
         if let Some(marker) = head.marker {
             self.markers.pad(index);
-            self.markers.push(State::Live(marker.expiry), marker.timestamp, timestamp);
+            self.markers.push(MarkState::Live(marker.expiry), marker.timestamp, timestamp);
         }
         if let Some(deletion) = head.deletion {
             self.deletions.pad(index);
-            self.deletions.push(State::Dead(deletion.deleted_at_s), deletion.timestamp, timestamp);
+            self.deletions.push(MarkState::Dead(deletion.deleted_at_s), deletion.timestamp, timestamp);
         }
         let mut at = 0;
         for cell in cells {
@@ -241,21 +241,21 @@ impl BlockBuilder {
         self.tokens.iter().for_each(|token| put_i64(raw, *token));
         Ints::put(raw, &self.firsts);
         let layout = self.keys.put(raw, None, None);
-        regions.push(Kind::Keys, 0, parts, layout, raw);
+        regions.push(RegionKind::Keys, 0, parts, layout, raw);
         if self.heads_count > 0 {
-            regions.push(Kind::Heads, 0, self.heads_count, ValueLayout::Strings, &self.heads);
+            regions.push(RegionKind::Heads, 0, self.heads_count, ValueLayout::Strings, &self.heads);
         }
         if rows > 0 {
             raw.clear();
             let layout = self.clustering.put(raw, None, None);
-            regions.push(Kind::Clustering, 0, rows, layout, raw);
+            regions.push(RegionKind::Clustering, 0, rows, layout, raw);
             raw.clear();
             Ints::put(raw, &self.timestamps);
             for marks in [&mut self.markers, &mut self.deletions] {
                 marks.pad(rows);
                 marks.put(raw);
             }
-            regions.push(Kind::Rows, 0, rows, ValueLayout::Strings, raw);
+            regions.push(RegionKind::Rows, 0, rows, ValueLayout::Strings, raw);
         }
         let mut zone_map = ZoneMapBuilder::of_clustering(&self.clustering);
         for column in self.columns.iter_mut().filter(|column| column.any()) {
@@ -317,7 +317,7 @@ fn put_column(
     number: Option<u8>,
 ) {
     let mut put_cells =
-        |cells: &mut CellsBuilder, kinds: (Kind, Kind), len: usize, starts: Option<&[i64]>| {
+        |cells: &mut CellsBuilder, kinds: (RegionKind, RegionKind), len: usize, starts: Option<&[i64]>| {
             raw.clear();
             if let Some(starts) = starts {
                 Ints::put(raw, starts);
@@ -327,7 +327,7 @@ fn put_column(
             if let Some(paths) = starts.map(|_| &column.paths) {
                 raw.clear();
                 let layout = paths.put(raw, None, None);
-                regions.push(Kind::Paths, column.column, len, layout, raw);
+                regions.push(RegionKind::Paths, column.column, len, layout, raw);
             }
             raw.clear();
             let layout = cells.values.put(raw, Some(&cells.marks.valid), number);
@@ -335,12 +335,17 @@ fn put_column(
         };
     if column.cells.marks.any() {
         column.cells.pad(rows);
-        put_cells(&mut column.cells, (Kind::Marks, Kind::Values), rows, None);
+        put_cells(&mut column.cells, (RegionKind::Marks, RegionKind::Values), rows, None);
     }
     let elements = column.elements.marks.len();
     if elements > 0 {
         column.starts.resize(rows, elements as i64);
-        put_cells(&mut column.elements, (Kind::ElementMarks, Kind::Elements), elements, Some(&column.starts));
+        put_cells(
+            &mut column.elements,
+            (RegionKind::ElementMarks, RegionKind::Elements),
+            elements,
+            Some(&column.starts),
+        );
     }
 }
 

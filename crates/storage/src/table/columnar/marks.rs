@@ -23,7 +23,7 @@ use crate::table::columnar::region::{FromRegion, RegionEntry};
 
 /// The content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum MarkState {
     /// A value, with its expiry if it has one.
     Live(Option<Expiry>),
     /// A tombstone made at this Unix second.
@@ -43,17 +43,17 @@ pub(crate) struct MarksBuilder {
 
 impl MarksBuilder {
     /// Adds a slot with this timestamp; its row has `row_timestamp`.
-    pub(crate) fn push(&mut self, state: State, timestamp: i64, row_timestamp: i64) {
-        let special = !matches!(state, State::Live(None));
-        self.valid.push(matches!(state, State::Live(_)));
+    pub(crate) fn push(&mut self, state: MarkState, timestamp: i64, row_timestamp: i64) {
+        let special = !matches!(state, MarkState::Live(None));
+        self.valid.push(matches!(state, MarkState::Live(_)));
         self.special.push(special);
         self.own |= timestamp != row_timestamp;
         self.timestamps.push(timestamp);
         if special {
             // Slots before the first special one have no entries yet. Their values are never read.
             let (ttl_s, end_s) = match state {
-                State::Live(expiry) => expiry.map_or((0, 0), |expiry| (expiry.ttl_s, expiry.at_s)),
-                State::Dead(deleted_at_s) => (0, deleted_at_s),
+                MarkState::Live(expiry) => expiry.map_or((0, 0), |expiry| (expiry.ttl_s, expiry.at_s)),
+                MarkState::Dead(deleted_at_s) => (0, deleted_at_s),
             };
             let before = self.timestamps.len() - 1;
             self.ttls.resize(before, i64::from(ttl_s));
@@ -135,17 +135,17 @@ impl Marks {
 
     /// Returns the content of a slot, or `None` if it is absent.
     #[inline]
-    pub(crate) fn state(&self, data: &[u8], index: usize) -> Option<State> {
+    pub(crate) fn state(&self, data: &[u8], index: usize) -> Option<MarkState> {
         let valid = self.valid.get(data, index);
         if !self.special.get(data, index) {
-            return valid.then_some(State::Live(None));
+            return valid.then_some(MarkState::Live(None));
         }
         // `read` made sure that special slots have both. A value beyond 32 bits can only be damage.
         let second = |ints: Ints| u32::try_from(ints.get(data, index)).unwrap_or(u32::MAX);
         let (ttl_s, end_s) = self.expiry.map_or((0, 0), |(ttls, ends)| (second(ttls), second(ends)));
         Some(match valid {
-            true => State::Live(Some(Expiry { ttl_s, at_s: end_s })),
-            false => State::Dead(end_s),
+            true => MarkState::Live(Some(Expiry { ttl_s, at_s: end_s })),
+            false => MarkState::Dead(end_s),
         })
     }
 
@@ -159,7 +159,7 @@ impl Marks {
     #[inline]
     pub(crate) fn is_live(&self, data: &[u8], index: usize, now_s: u32) -> bool {
         match self.state(data, index) {
-            Some(State::Live(expiry)) => expiry.is_none_or(|expiry| expiry.at_s > now_s),
+            Some(MarkState::Live(expiry)) => expiry.is_none_or(|expiry| expiry.at_s > now_s),
             _ => false,
         }
     }
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    fn check(slots: &[Option<(State, i64)>], bytes: usize) {
+    fn check(slots: &[Option<(MarkState, i64)>], bytes: usize) {
         let mut builder = MarksBuilder::default();
         for (index, slot) in slots.iter().enumerate() {
             if let Some((state, timestamp)) = slot {
@@ -240,16 +240,20 @@ mod tests {
 
     #[test]
     fn slots_round_trip_and_uniform_ones_take_three_bytes() {
-        let live = State::Live(None);
-        let expiring = |at_s| State::Live(Some(Expiry { ttl_s: 60, at_s }));
+        let live = MarkState::Live(None);
+        let expiring = |at_s| MarkState::Live(Some(Expiry { ttl_s: 60, at_s }));
         check(&[Some((live, 10)), Some((live, 10))], 3);
         check(&[None, None], 3);
         check(&[Some((live, 10)), None], 4);
         check(&[Some((live, 10)), None, Some((live, 11))], 1 + 1 + 1 + 1 + 9 + 3);
         check(&[Some((expiring(70), 10)), Some((expiring(71), 10))], 3 + 17 + 17);
-        check(&[None, Some((State::Dead(5), 10)), Some((live, 10))], 2 + 2 + 1 + 17 + 17);
-        let all =
-            [None, Some((live, 1)), Some((State::Dead(u32::MAX), i64::MIN)), Some((expiring(0), i64::MAX))];
+        check(&[None, Some((MarkState::Dead(5), 10)), Some((live, 10))], 2 + 2 + 1 + 17 + 17);
+        let all = [
+            None,
+            Some((live, 1)),
+            Some((MarkState::Dead(u32::MAX), i64::MIN)),
+            Some((expiring(0), i64::MAX)),
+        ];
         check(&all, 2 + 2 + 1 + 41 + 13 + 25);
     }
 }

@@ -61,7 +61,7 @@ const MORE: u8 = 2;
 
 /// The content of a region. Kinds from `Marks` on belong to one column.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum RegionKind {
     Keys = 0,
     Heads = 1,
     Clustering = 2,
@@ -73,16 +73,16 @@ pub(crate) enum Kind {
     Elements = 8,
 }
 
-const KINDS: [Kind; 9] = [
-    Kind::Keys,
-    Kind::Heads,
-    Kind::Clustering,
-    Kind::Rows,
-    Kind::Marks,
-    Kind::Values,
-    Kind::ElementMarks,
-    Kind::Paths,
-    Kind::Elements,
+const KINDS: [RegionKind; 9] = [
+    RegionKind::Keys,
+    RegionKind::Heads,
+    RegionKind::Clustering,
+    RegionKind::Rows,
+    RegionKind::Marks,
+    RegionKind::Values,
+    RegionKind::ElementMarks,
+    RegionKind::Paths,
+    RegionKind::Elements,
 ];
 
 /// Returns the checksum of bytes of a file.
@@ -93,7 +93,7 @@ pub(crate) fn crc(file: u64, bytes: &[u8]) -> u32 {
 /// A directory entry: location and description of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RegionEntry {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RegionKind,
     pub(crate) layout: ValueLayout,
     compression: u8,
     pub(crate) column: u32,
@@ -142,7 +142,14 @@ impl RegionsBuilder<'_> {
 
     /// Adds a region. Regions arrive in the order of column and kind. Leaves out a region beyond
     /// the limits, which no reader would accept.
-    pub(crate) fn push(&mut self, kind: Kind, column: u32, slots: usize, layout: ValueLayout, raw: &[u8]) {
+    pub(crate) fn push(
+        &mut self,
+        kind: RegionKind,
+        column: u32,
+        slots: usize,
+        layout: ValueLayout,
+        raw: &[u8],
+    ) {
         if raw.len() > self.max.raw || slots > self.max.slots {
             self.is_too_large = true;
             return;
@@ -253,7 +260,7 @@ impl Directory<'_> {
     /// given.
     pub(crate) fn take(
         &mut self,
-        kind: Kind,
+        kind: RegionKind,
         column: u32,
         slots: Option<usize>,
     ) -> Result<Option<RegionEntry>, Malformed> {
@@ -271,7 +278,7 @@ impl Directory<'_> {
         let last = self.next.take();
         let Some((bytes, rest)) = self.places.split_first() else { return Ok(()) };
         let place = RegionEntry::read(bytes, &mut self.offset)?;
-        let order = |place: &RegionEntry| (place.kind >= Kind::Marks, place.column, place.kind);
+        let order = |place: &RegionEntry| (place.kind >= RegionKind::Marks, place.column, place.kind);
         if self.offset > self.len || last.is_some_and(|last| order(&last) >= order(&place)) {
             return Err(Malformed);
         }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::model::codec::Malformed;
 use crate::model::partition::Partition;
 use crate::model::ranges::{Position, Ranges};
-use crate::model::row::{Row, RowBuilder};
+use crate::model::row::{EncodedRow, RowBuilder};
 use crate::model::{CellRef, Deletion, Expiry, Liveness};
 use crate::options::Compression;
 use crate::table::TableWriter;
@@ -25,17 +25,17 @@ const LAYOUTS: [ColumnLayout; 2] = [
     ColumnLayout { column: 3, encoding: ColumnEncoding::Float(8) },
 ];
 
-struct Part {
+struct TestPart {
     token: i64,
     key: Vec<u8>,
     deletion: Option<Deletion>,
-    statics: Option<Row>,
+    statics: Option<EncodedRow>,
     ranges: Ranges,
-    rows: Vec<Row>,
+    rows: Vec<EncodedRow>,
 }
 
 /// Returns a row with all kinds of cells; `odd` of eight are unusual.
-fn row(random: &mut Random, clustering: &[u8], odd: u64) -> Row {
+fn row(random: &mut Random, clustering: &[u8], odd: u64) -> EncodedRow {
     let timestamp = 1000 + random.below(3) as i64;
     let mut builder = RowBuilder::new(&[], clustering, timestamp);
     let strange = |random: &mut Random| random.below(8) < odd;
@@ -82,7 +82,7 @@ fn row(random: &mut Random, clustering: &[u8], odd: u64) -> Row {
     builder.finish()
 }
 
-fn parts(random: &mut Random, odd: u64) -> Vec<Part> {
+fn parts(random: &mut Random, odd: u64) -> Vec<TestPart> {
     let mut parts = Vec::new();
     for number in 0..1 + random.below(6) {
         let deletion =
@@ -102,16 +102,27 @@ fn parts(random: &mut Random, odd: u64) -> Vec<Part> {
         };
         let deletion = (odd > 0 && random.below(3) == 0).then(|| deletion(random));
         let key = vec![b'k'; 1 + random.below(5) as usize];
-        parts.push(Part { token: number as i64 * 1_000_000_007 - 9, key, deletion, statics, ranges, rows });
+        parts.push(TestPart {
+            token: number as i64 * 1_000_000_007 - 9,
+            key,
+            deletion,
+            statics,
+            ranges,
+            rows,
+        });
     }
     parts
 }
 
-fn encode(parts: &[Part], compression: Compression) -> (Bytes, Finished) {
+fn encode(parts: &[TestPart], compression: Compression) -> (Bytes, Finished) {
     encode_with(&mut BlockBuilder::default(), parts, compression)
 }
 
-fn encode_with(builder: &mut BlockBuilder, parts: &[Part], compression: Compression) -> (Bytes, Finished) {
+fn encode_with(
+    builder: &mut BlockBuilder,
+    parts: &[TestPart],
+    compression: Compression,
+) -> (Bytes, Finished) {
     let mut statistics = Statistics::new(WRITTEN);
     for part in parts {
         let head =
@@ -127,14 +138,14 @@ fn encode_with(builder: &mut BlockBuilder, parts: &[Part], compression: Compress
 }
 
 /// Decodes a whole block.
-fn read(bytes: Bytes, directory: u32, crc: u32) -> Result<Vec<Part>, Malformed> {
+fn read(bytes: Bytes, directory: u32, crc: u32) -> Result<Vec<TestPart>, Malformed> {
     let block = Block::open(bytes, directory as usize, crc, FILE)?;
     let mut parts = Vec::new();
     for part in 0..block.parts {
         let keys = block.keys()?;
         let head = block.head(part)?.cloned().unwrap_or_default();
         let rows = block.rows_of(part)?.map(|row| block.row(&[], row, None)).collect::<Result<_, _>>()?;
-        parts.push(Part {
+        parts.push(TestPart {
             token: keys.token(part),
             key: keys.keys.raw(part).to_vec(),
             deletion: head.deletion,
@@ -187,13 +198,13 @@ fn blocks_round_trip() {
 
 #[test]
 fn reading_one_column_leaves_the_others_packed() {
-    let wanted: Vec<Part> = (0..2000)
+    let wanted: Vec<TestPart> = (0..2000)
         .map(|number: i64| {
             let mut builder = RowBuilder::new(&[], &[], 5);
             (0..8).for_each(|column| builder.push(CellRef::live(column, 5, &[7; 20])));
             let (ranges, rows) = (Ranges::default(), vec![builder.finish()]);
             let key = number.to_be_bytes().to_vec();
-            Part { token: number, key, deletion: None, statics: None, ranges, rows }
+            TestPart { token: number, key, deletion: None, statics: None, ranges, rows }
         })
         .collect();
     let (bytes, finished) = encode(&wanted, Compression::Lz4);

@@ -4,7 +4,7 @@ use super::*;
 
 /// The part of a write on one shard.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct BatchPart {
     pub(super) shard: u32,
     pub(super) mutations: Vec<Mutation>,
     /// Its mark once it was written.
@@ -13,11 +13,11 @@ pub(super) struct Part {
 
 /// A write over several shards.
 #[derive(Clone, Debug)]
-pub(super) struct Batch {
+pub(super) struct MachineBatch {
     pub(super) key: Bytes,
     coordinator: u32,
     entry: u64,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<BatchPart>,
     /// All parts are durable: the client has the answer.
     pub(super) acknowledged: bool,
     is_over: bool,
@@ -41,12 +41,12 @@ impl Machine {
         let timestamp = self.timestamp();
         let count = 2 + self.random.below(3);
         let all: Vec<Mutation> = (0..count).map(|_| self.mutation(timestamp)).collect();
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<BatchPart> = Vec::new();
         for mutation in all.clone() {
             let shard = self.home(mutation.table, mutation.token);
             match parts.iter_mut().find(|part| part.shard == shard) {
                 Some(part) => part.mutations.push(mutation),
-                None => parts.push(Part { shard, mutations: vec![mutation], mark: None }),
+                None => parts.push(BatchPart { shard, mutations: vec![mutation], mark: None }),
             }
         }
         if parts.len() < 2 {
@@ -65,7 +65,8 @@ impl Machine {
             let acknowledged = false;
             let is_over = false;
             let deleted = None;
-            let batch = Batch { key, coordinator, entry, parts, acknowledged, is_over, deleted, in_flight };
+            let batch =
+                MachineBatch { key, coordinator, entry, parts, acknowledged, is_over, deleted, in_flight };
             self.batches.push(batch);
         }
     }
@@ -83,7 +84,7 @@ impl Machine {
             return;
         }
         let is_durable =
-            |part: &Part| part.mark.is_some_and(|mark| mark <= self.acknowledged[part.shard as usize]);
+            |part: &BatchPart| part.mark.is_some_and(|mark| mark <= self.acknowledged[part.shard as usize]);
         if !batch.parts.iter().all(is_durable) {
             return;
         }

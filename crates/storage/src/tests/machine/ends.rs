@@ -141,7 +141,7 @@ impl Machine {
         self.options.batches = Arc::default();
         self.replaying = Some(self.options.batches.begin(0));
         for shard in 0..count {
-            let options = Options { shard, shards: count, ..self.options.clone() };
+            let options = StorageOptions { shard, shards: count, ..self.options.clone() };
             match run(&self.sim, Shard::open_in(options, self.sim.clone()))? {
                 Ok(opened) => self.shards.push(opened),
                 Err(error) => return Some(Err(error)),

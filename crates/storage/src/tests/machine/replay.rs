@@ -26,7 +26,7 @@ struct Failure {
 }
 
 /// Runs the steps of one history.
-fn history(seed: u64, steps: &[u32]) -> Result<Counts, Failure> {
+fn history(seed: u64, steps: &[u32]) -> Result<MachineCounts, Failure> {
     drop_tasks();
     let sim = Arc::new(Sim::new(seed));
     let mut machine = Machine::new(sim.clone(), seed);
@@ -94,7 +94,7 @@ fn machine_loses_nothing_acknowledged_and_shows_nothing_half() {
         None => from..from + asked.unwrap_or(SEEDS),
     };
     let total = seeds.end - seeds.start;
-    let mut all = Counts::default();
+    let mut all = MachineCounts::default();
     for seed in seeds {
         let steps: Vec<u32> = (0..STEPS).collect();
         match history(seed, &steps) {

@@ -97,7 +97,8 @@ impl Machine {
 
     /// Compacts a part of a table, and may cancel that.
     fn compact(&mut self) {
-        let ((number, shard), table, progress) = (self.any_shard(), self.any_table(), Progress::default());
+        let ((number, shard), table, progress) =
+            (self.any_shard(), self.any_table(), WorkProgress::default());
         let first = if self.random.one_in(2) { i64::MIN } else { self.random.next_u64() as i64 };
         let last = if self.random.one_in(2) { i64::MAX } else { first.saturating_add(i64::MAX / 4) };
         self.note(format!("  compact {table:?} on shard {number} from {first} to {last}"));
@@ -136,13 +137,13 @@ impl Machine {
             // Bits must not flip meanwhile, because a scrub drops damaged blocks.
             let scrubbing = self.scrubbing.clone();
             let scrub = async move {
-                drop(shard.scrub(table, Group::CONTROL, &Progress::default()).await);
+                drop(shard.scrub(table, Group::CONTROL, &WorkProgress::default()).await);
                 drop(scrubbing);
             };
             self.sim.spawn(Work::Control, Box::pin(scrub));
             return;
         }
-        let progress = Progress::default();
+        let progress = WorkProgress::default();
         let scrubbed = run(&self.sim, shard.scrub(table, Group::CONTROL, &progress));
         if let Some(scrubbed) = self.unless_tight(scrubbed) {
             assert!(scrubbed.damaged.is_empty(), "nothing is damaged: {scrubbed:?}");
