@@ -27,8 +27,8 @@ use crate::model::TableId;
 use crate::state::progress::{CancelOnDrop, WorkProgress};
 use crate::table::TableWriter;
 use crate::table::file::TableFile;
+use crate::table::file_statistics::WriteTime;
 use crate::table::part::BlockPart;
-use crate::table::statistics::WriteTime;
 use crate::table::store::NewFile;
 
 /// Bytes written at a time.

@@ -21,9 +21,9 @@ use crate::state::progress::WorkProgress;
 use crate::table::TableWriter;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::file::TableFile;
+use crate::table::file_statistics::WriteTime;
 use crate::table::large_rows::noted_from;
 use crate::table::runs::Files;
-use crate::table::statistics::WriteTime;
 use crate::table::store::NewFile;
 
 /// Bytes written to a table file at a time.

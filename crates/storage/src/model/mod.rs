@@ -6,6 +6,7 @@
 //! comparing bytes compares rows. Crates above this one know the meaning of column numbers and
 //! values.
 
+pub(crate) mod cells;
 pub(crate) mod codec;
 pub(crate) mod encoded;
 pub(crate) mod layers;

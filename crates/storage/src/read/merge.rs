@@ -31,7 +31,8 @@ use crate::model::Deletion;
 use crate::model::SOURCES_MAX;
 use crate::model::partition::{Full, Partition};
 use crate::model::ranges::Ranges;
-use crate::table::file::{FileCursor, TableFile};
+use crate::table::file::TableFile;
+use crate::table::file_cursor::FileCursor;
 use crate::table::runs::Files;
 
 /// Entries collected from a memtable at a time. Enough to spread the cost of the search, and far

@@ -8,8 +8,8 @@ use crate::log::Log;
 use crate::model::TableId;
 use crate::shard::Shard;
 use crate::state::stats::Stats;
+use crate::table::metrics::{self, LargePartition, TableStats};
 use crate::table::size::TableSize;
-use crate::table::stats::{self, LargePartition, TableStats};
 
 impl Shard {
     /// Returns the metrics of the shard.
@@ -76,7 +76,7 @@ impl Shard {
     /// memtables.
     pub async fn largest_partitions(&self, id: TableId, count: usize) -> Vec<LargePartition> {
         let files = self.state.borrow().tables.get(&id).map(|table| table.files.clone());
-        stats::largest_partitions(&files.unwrap_or_default(), count, &*self.env).await
+        metrics::largest_partitions(&files.unwrap_or_default(), count, &*self.env).await
     }
 
     /// Returns the approximate size of a table, from the footers of its files and a sample of each

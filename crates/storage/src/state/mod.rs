@@ -34,8 +34,8 @@ use crate::state::settings::TableSettings;
 use crate::state::stats::Stats;
 use crate::table::cache::Cache;
 use crate::table::cached_row::{CachedRow, RowPlace};
+use crate::table::metrics::Searched;
 use crate::table::runs::Files;
-use crate::table::stats::Searched;
 
 /// The tables of a shard, and what they share.
 #[derive(Debug, Default)]

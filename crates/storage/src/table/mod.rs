@@ -21,7 +21,10 @@ pub(crate) mod columnar;
 pub(crate) mod deaths;
 pub(crate) mod fifo;
 pub(crate) mod file;
+pub(crate) mod file_cursor;
+pub(crate) mod file_statistics;
 pub(crate) mod large_rows;
+pub(crate) mod metrics;
 pub(crate) mod owners;
 pub(crate) mod part;
 pub(crate) mod read_ahead;
@@ -29,8 +32,6 @@ pub(crate) mod runs;
 pub(crate) mod scan_cache;
 pub(crate) mod shared;
 pub(crate) mod size;
-pub(crate) mod statistics;
-pub(crate) mod stats;
 pub(crate) mod store;
 
 use std::sync::Arc;
@@ -47,14 +48,14 @@ use crate::table::columnar::layout::ColumnLayout;
 use crate::table::columnar::region::RegionMax;
 use crate::table::columnar::region::{RAW_MAX, crc};
 use crate::table::columnar::{BlockBuilder, HeadRef};
+use crate::table::file_statistics::{FileStatistics, WriteTime};
 use crate::table::large_rows::{LargeRows, LargeRowsBuilder};
-use crate::table::statistics::{Statistics, WriteTime};
 
 const MAGIC: u64 = 0x3130_4c42_5446_4c46; // "FLFTBL01"
 /// Version of the format that this program reads and writes.
 pub(crate) const VERSION: u32 = 4;
 /// Bytes of a footer.
-pub(crate) const FOOTER_BYTES: usize = 64 + statistics::BYTES;
+pub(crate) const FOOTER_BYTES: usize = 64 + file_statistics::BYTES;
 
 const INSIDE: u8 = 1;
 const PLAIN: u8 = 2;
@@ -105,7 +106,7 @@ pub(crate) struct TableWriter {
     begun: Option<(i64, Bytes, bool)>,
     index: Vec<u8>,
     tokens: Vec<i64>,
-    statistics: Statistics,
+    statistics: FileStatistics,
     out: Vec<u8>,
     taken: u64,
     /// The token of a partition with a row that exceeds the limits of the format.
@@ -127,7 +128,7 @@ impl TableWriter {
             begun: None,
             index: Vec::new(),
             tokens: Vec::new(),
-            statistics: Statistics::new(time),
+            statistics: FileStatistics::new(time),
             out: Vec::new(),
             taken: 0,
             too_large: None,
@@ -325,7 +326,7 @@ pub(crate) struct Footer {
     pub(crate) index: Section,
     pub(crate) file: u64,
     pub(crate) partitions: u64,
-    pub(crate) statistics: Statistics,
+    pub(crate) statistics: FileStatistics,
     /// Checksum of the footer, which covers those of index and filter, and so everything.
     pub(crate) crc: u32,
 }
@@ -358,7 +359,7 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64) -> Result<Footer, Unreadable> 
         let mut reader = Reader::at(tail.clone(), start);
         let mut section = || Ok(Section { offset: reader.u64()?, bytes: reader.u32()?, crc: reader.u32()? });
         let (filter, index) = (section()?, section()?);
-        let statistics = Statistics::read(&mut reader)?;
+        let statistics = FileStatistics::read(&mut reader)?;
         let (file, partitions) = (reader.u64()?, reader.u64()?);
         Ok(Footer { filter, index, file, partitions, statistics, crc: sum })
     };

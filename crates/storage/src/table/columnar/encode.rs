@@ -11,7 +11,7 @@ use crate::table::columnar::layout::{ColumnLayout, encoding_of};
 use crate::table::columnar::marks::{MarkState, MarksBuilder};
 use crate::table::columnar::region::{RegionBuffers, RegionKind, RegionMax, RegionsBuilder};
 use crate::table::columnar::values::{ValueLayout, ValuesBuilder};
-use crate::table::statistics::Statistics;
+use crate::table::file_statistics::FileStatistics;
 
 /// The deletions and static cells of a partition.
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,7 +185,7 @@ impl BlockBuilder {
     }
 
     /// Adds a row to the last partition, and counts it in the file's statistics.
-    pub(crate) fn push_row(&mut self, row: &EncodedRow, statistics: &mut Statistics) {
+    pub(crate) fn push_row(&mut self, row: &EncodedRow, statistics: &mut FileStatistics) {
         if row.bytes() > self.max.raw {
             // Offsets have 32 bits, so the row must not even be buffered.
             self.is_too_large = true;

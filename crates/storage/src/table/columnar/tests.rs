@@ -13,7 +13,7 @@ use crate::table::columnar::encode::Finished;
 use crate::table::columnar::layout::{ColumnEncoding, ColumnLayout};
 use crate::table::columnar::region::{RegionMax, crc};
 use crate::table::columnar::{Block, BlockBuilder, HeadRef};
-use crate::table::statistics::{Statistics, WriteTime};
+use crate::table::file_statistics::{FileStatistics, WriteTime};
 use testkit::Random;
 
 const FILE: u64 = 77;
@@ -123,7 +123,7 @@ fn encode_with(
     parts: &[TestPart],
     compression: Compression,
 ) -> (Bytes, Finished) {
-    let mut statistics = Statistics::new(WRITTEN);
+    let mut statistics = FileStatistics::new(WRITTEN);
     for part in parts {
         let head =
             HeadRef { deletion: part.deletion, statics: part.statics.as_ref(), ranges: Some(&part.ranges) };

@@ -14,16 +14,17 @@
 //! Tombstones are those of cells, rows, ranges and partitions. If there is none of a kind, its
 //! least value is the maximum of the type, and its greatest value the minimum.
 
+use crate::model::cells::Head;
 use crate::model::codec::{Malformed, Reader, put_i64, put_u32, put_u64};
 use crate::model::ranges::Ranges;
-use crate::model::row::{EncodedRow, Head};
+use crate::model::row::EncodedRow;
 use crate::model::{CellRef, CellValue, Deletion, Expiry};
 use crate::options::TableOptions;
 use crate::table::deaths::{self, Deaths};
 
 /// Counts and bounds of one file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Statistics {
+pub(crate) struct FileStatistics {
     pub(crate) rows: u64,
     pub(crate) cells: u64,
     pub(crate) tombstones: u64,
@@ -65,10 +66,10 @@ impl WriteTime {
     }
 }
 
-impl Statistics {
+impl FileStatistics {
     /// Creates the statistics of an empty file that is written at `time`.
-    pub(crate) fn new(time: WriteTime) -> Statistics {
-        Statistics {
+    pub(crate) fn new(time: WriteTime) -> FileStatistics {
+        FileStatistics {
             rows: 0,
             cells: 0,
             tombstones: 0,
@@ -163,7 +164,7 @@ impl Statistics {
         self.deaths.put(out);
     }
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Statistics, Malformed> {
+    pub(crate) fn read(reader: &mut Reader) -> Result<FileStatistics, Malformed> {
         let rows = reader.u64()?;
         let cells = reader.u64()?;
         let tombstones = reader.u64()?;
@@ -175,7 +176,7 @@ impl Statistics {
         let written_s = reader.u32()?;
         let newest = reader.i64()?;
         let deaths = Deaths::read(reader)?;
-        Ok(Statistics {
+        Ok(FileStatistics {
             rows,
             cells,
             tombstones,
