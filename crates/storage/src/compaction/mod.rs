@@ -8,6 +8,7 @@ pub(crate) mod choice;
 pub(crate) mod expiry;
 mod failed;
 pub(crate) mod requested;
+mod salvage;
 pub(crate) mod scrub;
 pub(crate) mod strategy;
 

@@ -259,52 +259,16 @@ async fn recover_log(
     manifest: &Manifest,
     state: &mut ShardState,
 ) -> Result<(Recovered, Recovery), StorageError> {
-    let bound = LogBound::new(options);
     let mut replay = Replay::open(env, dir, options.shard, manifest).await?;
-    let mut replayed = 0;
-    let mut length = 0;
-    let mut read = 0;
-    let full = |state: &ShardState, length: u64| {
-        (state.memory.bytes as u64).max(bound.fill(length - state.memory.log_from))
-            >= options.memtable_bytes_max as u64
-    };
-    while let Some((number, mutations)) = replay.next().await? {
-        for found in &replay.found[read..] {
-            length += found.bytes;
-        }
-        read = replay.found.len();
-        let units = mutations.len() as u32;
-        for mutation in mutations {
-            let version = manifest.tables.get(&mutation.table);
-            if version.is_none_or(|version| number > version.truncated) {
-                let table = state.tables.entry(mutation.table).or_default();
-                state.memory.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
-            }
-        }
-        replayed += 1;
-        if state.memory.bytes >= options.memtable_bytes_max {
-            state.freeze(number, length, FlushReason::Recovery);
-        }
-        if let Some(yield_now) = env.spend(units) {
-            yield_now.await;
-        }
-    }
-    if full(state, length) {
-        state.freeze(replay.last, length, FlushReason::Recovery);
-    }
+    let recovery = replay_records(env, &mut replay, options, manifest, state).await?;
     if let Some((segment, torn)) = replay.torn_tail() {
-        let segment = segment.to_owned();
-        let offset = torn.offset;
-        let bytes = torn.bytes;
-        options.event_sink.send(&Event::TornTail { segment, offset, bytes });
+        let torn = Event::TornTail { segment: segment.to_owned(), offset: torn.offset, bytes: torn.bytes };
+        options.event_sink.send(&torn);
     }
-    let segments = replay.found.len() as u64;
-    let files = manifest.files().count() as u64;
-    let recovery = Recovery { files, segments, records: replayed, bytes: length, ..Recovery::default() };
     let Replay { all, found, others, last, .. } = replay;
     let mut recovered =
         Recovered { next_segment: all.last().map_or(1, |last| last + 1), last, ..Recovered::default() };
-    recovered.bytes = length;
+    recovered.bytes = recovery.bytes;
     // Segments that the manifest names are kept even if all their records are flushed. Otherwise
     // the next start would miss them, unless another edit was durable before.
     for found in found {
@@ -325,6 +289,45 @@ async fn recover_log(
         recovered.free.extend(free_segment(env, path, segment, options, recovered.free.len()).await?);
     }
     Ok((recovered, recovery))
+}
+
+/// Applies the records that are not flushed to memtables. Freezes full ones.
+async fn replay_records(
+    env: &dyn Env,
+    replay: &mut Replay<'_>,
+    options: &StorageOptions,
+    manifest: &Manifest,
+    state: &mut ShardState,
+) -> Result<Recovery, StorageError> {
+    let mut records = 0;
+    let mut bytes = 0;
+    let mut read = 0;
+    while let Some((number, mutations)) = replay.next().await? {
+        bytes += replay.found[read..].iter().map(|found| found.bytes).sum::<u64>();
+        read = replay.found.len();
+        let units = mutations.len() as u32;
+        for mutation in mutations {
+            let version = manifest.tables.get(&mutation.table);
+            if version.is_none_or(|version| number > version.truncated) {
+                let table = state.tables.entry(mutation.table).or_default();
+                state.memory.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+            }
+        }
+        records += 1;
+        if state.memory.bytes >= options.memtable_bytes_max {
+            state.freeze(number, bytes, FlushReason::Recovery);
+        }
+        if let Some(yield_now) = env.spend(units) {
+            yield_now.await;
+        }
+    }
+    let log_fill = LogBound::new(options).fill(bytes - state.memory.log_from);
+    if (state.memory.bytes as u64).max(log_fill) >= options.memtable_bytes_max as u64 {
+        state.freeze(replay.last, bytes, FlushReason::Recovery);
+    }
+    let segments = replay.found.len() as u64;
+    let files = manifest.files().count() as u64;
+    Ok(Recovery { files, segments, records, bytes, ..Recovery::default() })
 }
 
 /// Makes a segment durable after reading it. The page cache may have data that no disk has, if the
