@@ -56,10 +56,8 @@ pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> 
         CqlType::Timestamp => number::<TimestampMillisecondType>(array, row).to_be_bytes().to_vec(),
         CqlType::Duration => {
             let interval = number::<IntervalMonthDayNanoType>(array, row);
-            let months = interval.months;
-            let days = interval.days;
-            let nanoseconds = interval.nanoseconds;
-            Duration { months, days, nanoseconds }.to_bytes()
+            Duration { months: interval.months, days: interval.days, nanoseconds: interval.nanoseconds }
+                .to_bytes()
         }
         CqlType::Decimal => {
             let unscaled = number::<Decimal128Type>(array, row).to_be_bytes();

@@ -252,10 +252,11 @@ impl Manifest {
                         }
                         ORIGIN => {
                             let file = reader.u64()?;
-                            let generation = reader.u64()?;
-                            let shard = reader.u32()?;
-                            let seal = reader.u64()?;
-                            let origin = Origin { generation, shard, seal };
+                            let origin = Origin {
+                                generation: reader.u64()?,
+                                shard: reader.u32()?,
+                                seal: reader.u64()?,
+                            };
                             table.files.get_mut(&file).ok_or(Malformed)?.origin = Some(origin);
                         }
                         IDENTITY => {

@@ -112,29 +112,18 @@ impl BatchSnapshot {
     /// Starts a scan, which keeps the snapshot until its end.
     #[must_use]
     pub fn scan(&self, request: BatchRequest) -> BatchScan {
-        let gather = Gather::new(request, self.now_s);
-        let memory = Vec::new();
-        let files = Vec::new();
-        let tokens = Vec::new();
-        let to_merge = Vec::new();
-        let snapshot = self.clone();
-        let has_begun = false;
-        let range = 0;
-        let since_yield = (0, 0);
-        let reached = None;
-        let pending = None;
         let mut scan = BatchScan {
-            snapshot,
-            gather,
-            has_begun,
-            range,
-            memory,
-            files,
-            pending,
-            tokens,
-            to_merge,
-            since_yield,
-            reached,
+            snapshot: self.clone(),
+            gather: Gather::new(request, self.now_s),
+            has_begun: false,
+            range: 0,
+            memory: Vec::new(),
+            files: Vec::new(),
+            pending: None,
+            tokens: Vec::new(),
+            to_merge: Vec::new(),
+            since_yield: (0, 0),
+            reached: None,
             in_making: Arc::default(),
         };
         scan.open();

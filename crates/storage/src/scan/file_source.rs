@@ -61,11 +61,18 @@ impl FileSource {
         let file = files.pop_front()?;
         let next_block = start_of(&file, first);
         let blocks = ReadAhead::new(file.clone(), last, cache.clone());
-        let rest = files;
-        let block = None;
-        let plain = false;
-        let matches = None;
-        Some(FileSource { file, rest, next_block, block, plain, matches, blocks, first, last, cache })
+        Some(FileSource {
+            file,
+            rest: files,
+            next_block,
+            block: None,
+            plain: false,
+            matches: None,
+            blocks,
+            first,
+            last,
+            cache,
+        })
     }
 
     /// Moves to the next fragment at the end of one.

@@ -346,11 +346,8 @@ impl TableFile {
         let Opened { file, bytes, filter, index, footer, resident_bytes } = opened;
         let statistics = Some(footer.statistics);
         let range = range_of(&index, statistics.as_ref(), entry.from);
-        let id = entry.id;
-        let users = Arc::default();
-        let shared = None;
         TableFile {
-            id,
+            id: entry.id,
             entry,
             bytes,
             footer_crc: footer.crc,
@@ -359,10 +356,10 @@ impl TableFile {
             filter,
             index,
             statistics,
-            users,
+            users: Arc::default(),
             range,
             resident_bytes,
-            shared,
+            shared: None,
             damage: None,
             excluded: Arc::default(),
             found_damaged: Arc::default(),

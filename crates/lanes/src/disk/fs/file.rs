@@ -133,10 +133,13 @@ pub async fn lock_file(path: &Path) -> io::Result<File> {
 
 impl File {
     fn new(handle: Handle, direct: bool, dsync: bool, path: PathBuf) -> File {
-        let handle = Arc::new(handle);
-        let direct = direct.into();
-        let cached = OnceLock::new();
-        File(Arc::new(Inner { handle, direct, cached, dsync, path }))
+        File(Arc::new(Inner {
+            handle: Arc::new(handle),
+            direct: direct.into(),
+            cached: OnceLock::new(),
+            dsync,
+            path,
+        }))
     }
 
     /// Returns true if requests bypass the page cache.
