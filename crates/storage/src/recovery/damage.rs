@@ -10,10 +10,10 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::background::Background;
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::event::Event;
+use crate::jobs::Jobs;
 use crate::manifest::FileEntry;
 use crate::table::file::TableFile;
 
@@ -47,14 +47,14 @@ pub(crate) async fn open_or_contain(
     }
 }
 
-impl Background {
+impl Jobs {
     /// Reports the files that were damaged when the shard was opened.
     pub(crate) fn report_damaged(&self) {
-        let state = self.jobs.state.borrow();
+        let state = self.state.borrow();
         for (id, table) in &state.tables {
             for error in table.files.iter().filter_map(|file| file.damage()) {
                 let (table, error) = (state.settings.named(*id), error.clone());
-                self.jobs.options.event_sink.send(&Event::FileDamaged { table, error });
+                self.options.event_sink.send(&Event::FileDamaged { table, error });
             }
         }
     }

@@ -67,7 +67,7 @@ impl Shard {
         log.release(&shard.store.manifest().log);
         log.trim(Some(FREE_IDLE)).await;
         background.reserve.make().await;
-        background.report_damaged();
+        shard.jobs.report_damaged();
         background.compactor.update_run_pressure();
         background.start();
         recovery.duration = Duration::from_nanos(shard.env.now_ns().saturating_sub(began_ns));
