@@ -11,10 +11,10 @@ use frontdoor::Full;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::response::ErrorResponse;
 
-use crate::engine::bounded::Exceeded;
-use crate::engine::column_names;
-use crate::engine::misfits;
-use crate::engine::wide::TooWide;
+use crate::engine::limits::batch_width::TooWide;
+use crate::engine::limits::function_bounds::Exceeded;
+use crate::engine::parse::column_names;
+use crate::engine::types::argument_errors;
 
 /// An error of a statement or of the whole connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -174,10 +174,10 @@ fn of_root(error: &DataFusionError) -> Failure {
         DataFusionError::SchemaError(inner, _) => Failure::new(state::NO_COLUMN, inner.to_string()),
         DataFusionError::ArrowError(inner, _) => of_arrow(inner),
         DataFusionError::Execution(text) => of_expression(text)
-            .or_else(|| misfits::of_plan(text))
+            .or_else(|| argument_errors::of_plan(text))
             .unwrap_or_else(|| Failure::new(class_of_execution(text), text.clone())),
         DataFusionError::Plan(text) => {
-            misfits::of_plan(text).unwrap_or_else(|| Failure::new(class_of_plan(text), text.clone()))
+            argument_errors::of_plan(text).unwrap_or_else(|| Failure::new(class_of_plan(text), text.clone()))
         }
         DataFusionError::Internal(text) if is_about_type(text) => {
             Failure::new(state::UNSUPPORTED, format!("not supported for values of this type: {text}"))

@@ -1,44 +1,15 @@
 //! Queries on DataFusion: from a statement's text to a plan with PostgreSQL's types, errors and
 //! bounds, and its execution on heavy lanes.
+//!
+//! ```text
+//!   plan ──▶ parse ──▶ types ──▶ limits
+//!     └────▶ operators ──────────▲
+//! ```
 
-mod activity;
-mod array_syntax;
-pub(crate) mod bounded;
-pub(crate) mod call_names;
-pub(crate) mod charges;
-mod checked_text;
-pub(crate) mod coalesce;
-pub(crate) mod collect;
-pub(crate) mod column_names;
-pub(crate) mod constants;
-pub(crate) mod declared;
-pub(crate) mod dialect;
-pub(crate) mod exact;
-pub(crate) mod exchange;
-pub(crate) mod extent;
-pub(crate) mod frames;
-pub(crate) mod functions;
-pub(crate) mod interval;
-pub(crate) mod masked;
-pub(crate) mod measure;
-pub(crate) mod misfits;
-pub(crate) mod nested_loops;
-pub(crate) mod passage;
+pub(crate) mod limits;
+pub(crate) mod operators;
+pub(crate) mod parse;
 pub(crate) mod plan;
 pub(crate) mod plan_cache;
-pub(crate) mod planning;
-pub(crate) mod precedence;
-pub(crate) mod scopes;
-mod set_returning;
-mod size_pretty;
-pub(crate) mod syntax;
-pub(crate) mod text;
-pub(crate) mod text_form;
-pub(crate) mod to_char;
-pub(crate) mod translate;
-pub(crate) mod tree;
+pub(crate) mod types;
 pub(crate) mod values;
-pub(crate) mod wide;
-pub(crate) mod window;
-pub(crate) mod window_memory;
-pub(crate) mod yields;

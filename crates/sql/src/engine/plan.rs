@@ -31,12 +31,14 @@ use crate::catalog::pg_catalog::{self, PgCatalog};
 use crate::catalog::privileges;
 use crate::catalog::{CATALOG, Catalog, Tables};
 use crate::config::SqlConfig;
-use crate::engine::dialect::{Dialect, Parsed, SetTo, reads_catalog, set_configs};
-use crate::engine::exchange::PlaceOnLanes;
+use crate::engine::limits::{batch_width, function_bounds, planning};
+use crate::engine::operators::exchange::PlaceOnLanes;
+use crate::engine::operators::{aggregate_memory, window_functions};
+use crate::engine::parse::dialect::{Dialect, Parsed, SetTo, reads_catalog, set_configs};
+use crate::engine::parse::{declared_types, syntax};
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
-use crate::engine::{
-    bounded, checked_text, collect, declared, exact, functions, planning, syntax, values, wide, window,
-};
+use crate::engine::types::{checked_text, exact, functions};
+use crate::engine::values;
 use crate::failure::{Failure, state as class};
 use crate::run::engines::Engines;
 use crate::run::query::Physical;
@@ -207,7 +209,7 @@ impl Planned {
                 }
             },
         };
-        let rows = wide::rows_for(wide::constant_bytes(&optimized.plan)?, rows_max);
+        let rows = batch_width::rows_for(batch_width::constant_bytes(&optimized.plan)?, rows_max);
         if rows < state.config().batch_size() {
             state = Arc::new(with_batches(&state, rows));
         }
@@ -299,7 +301,7 @@ impl Planner {
                 "cannot insert multiple commands into a prepared statement",
             ));
         };
-        declared::cast(&mut statement, &options.declared);
+        declared_types::cast(&mut statement, &options.declared);
         let sets = set_configs(&statement).map_err(|call| {
             Failure::new(
                 class::UNSUPPORTED,
@@ -334,7 +336,7 @@ impl Planner {
         };
         let plan = exact::exact(values::projected(plan)?, &options.time_zone)?;
         let nodes = planning::step_with(&plan)?;
-        let plan = bounded::bound(plan, guardrails)?;
+        let plan = function_bounds::bound(plan, guardrails)?;
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
         let required_types = replacement.as_ref().map_or(&[][..], |answer| answer.types);
@@ -403,9 +405,9 @@ impl Planner {
         functions::register(&context, &self.owner);
         checked_text::register(&context);
         exact::register(&context);
-        bounded::register(&context, guardrails);
-        collect::register(&context);
-        window::register(&context);
+        function_bounds::register(&context, guardrails);
+        aggregate_memory::register(&context);
+        window_functions::register(&context);
         Ok((context, catalog))
     }
 }

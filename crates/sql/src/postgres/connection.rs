@@ -15,11 +15,11 @@ use pgwire::messages::startup::{BackendKeyData, ParameterStatus, SecretKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::failure::{Failure, state};
+use crate::postgres::connection_status::ConnectionStatus;
 use crate::postgres::counts::{Counts, add};
 use crate::postgres::error::End;
 use crate::postgres::message::{Body, Frame, LARGE_BYTES};
 use crate::postgres::output::OUTPUT_BYTES;
-use crate::postgres::seen::Seen;
 
 /// Free space reserved for a read, bytes.
 const INPUT_BYTES: usize = 8 << 10;
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     account: Option<Arc<Account>>,
     counts: Rc<Counts>,
     /// State shown in system tables.
-    seen: Rc<Seen>,
+    status: Rc<ConnectionStatus>,
     /// Size of its buffers that `counts` includes.
     buffer_bytes: u64,
     /// Time since which the last message waits, ns of the monotonic clock.
@@ -80,7 +80,7 @@ impl Connection {
         stream: TcpStream,
         message_bytes_max: usize,
         counts: Rc<Counts>,
-        seen: Rc<Seen>,
+        status: Rc<ConnectionStatus>,
     ) -> Connection {
         add(&counts.connections, 1);
         Connection {
@@ -92,7 +92,7 @@ impl Connection {
             large: None,
             account: None,
             counts,
-            seen,
+            status,
             buffer_bytes: 0,
             since_ns: lanes::time::monotonic_ns(),
             waits_for_socket: false,
@@ -115,7 +115,7 @@ impl Connection {
         let (all, bytes) = (&self.counts.buffer_bytes, self.input.capacity() + self.output.capacity());
         all.set(all.get() + bytes as u64 - self.buffer_bytes);
         self.buffer_bytes = bytes as u64;
-        self.seen.buffer_bytes.set(bytes as u64);
+        self.status.buffer_bytes.set(bytes as u64);
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -142,8 +142,8 @@ impl Connection {
         }
         if let Some(Stream::Plain(stream)) = self.stream.take() {
             let stream = Stream::encrypted(stream, tls, ClientCertificates::Asked).await?;
-            self.seen.is_encrypted.set(true);
-            *self.seen.certificate_subject.borrow_mut() = stream.client();
+            self.status.is_encrypted.set(true);
+            *self.status.certificate_subject.borrow_mut() = stream.client();
             self.stream = Some(stream);
         }
         Ok(())
@@ -152,7 +152,7 @@ impl Connection {
     /// Marks the startup message as received: later messages have a type, and only passwords are
     /// accepted until login.
     pub(crate) fn started(&mut self, minor: u32) {
-        self.seen.started(minor);
+        self.status.started(minor);
         self.phase = Phase::Password;
     }
 
@@ -337,7 +337,7 @@ impl Connection {
                 stream.write_all_buf(&mut self.output).await?;
                 stream.flush().await
             };
-            self.seen.writing(writing).await?;
+            self.status.writing(writing).await?;
             add(&self.counts.sent_bytes, bytes);
         }
         // Do not keep the memory of one long answer.

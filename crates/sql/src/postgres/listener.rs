@@ -74,8 +74,8 @@ impl Sql {
             accepting: RefCell::default(),
         };
         let here = Rc::new(here);
-        let seen = Rc::downgrade(&here);
-        let statements = move || seen.upgrade().map_or_else(Vec::new, |here| here.running());
+        let weak = Rc::downgrade(&here);
+        let statements = move || weak.upgrade().map_or_else(Vec::new, |here| here.running());
         let registry = here.engine.registry();
         registry.add_rows(RunningStatement::table(statements));
         let (counts, core) = (here.counts.clone(), lanes::current_core());
@@ -201,7 +201,7 @@ fn connections_table(here: &Rc<Here>) -> VirtualTable {
     let list = move || listing.upgrade().map_or_else(Vec::new, |here| here.connections());
     ClientSession::table(
         list,
-        |seen| seen.upgrade()?.role(),
-        move |seen| Some(seen.upgrade()?.described(&looking.upgrade()?.access)),
+        |status| status.upgrade()?.role(),
+        move |status| Some(status.upgrade()?.described(&looking.upgrade()?.access)),
     )
 }

@@ -1,10 +1,11 @@
 //! The Postgres protocol: the listener, connections, sessions, statements and results.
 
 pub(crate) mod audit;
+pub(crate) mod cancel_attempts;
 pub(crate) mod connection;
+pub(crate) mod connection_status;
 pub(crate) mod counts;
 pub(crate) mod error;
-pub(crate) mod guesses;
 pub(crate) mod listener;
 pub(crate) mod login;
 pub(crate) mod message;
@@ -15,7 +16,6 @@ pub(crate) mod parameters;
 mod permits;
 pub(crate) mod portal;
 pub(crate) mod query;
-pub(crate) mod seen;
 pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod session;

@@ -16,7 +16,8 @@ use pgwire::messages::Message;
 use pgwire::messages::data::{DataRow, RowDescription};
 
 use crate::catalog::types::{has_postgres_type, numeric_type, wide, wide_field};
-use crate::engine::{column_names, interval, text_form};
+use crate::engine::parse::column_names;
+use crate::engine::types::{interval, text_form};
 use crate::failure::{Failure, state};
 use crate::postgres::numeric;
 use datafusion::error::DataFusionError;

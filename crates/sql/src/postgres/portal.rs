@@ -12,7 +12,7 @@ use pgwire::messages::extendedquery::PortalSuspended;
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse};
 use workload::{Level, Ticket};
 
-use crate::engine::text;
+use crate::engine::parse::text;
 use crate::failure::{Failure, state};
 use crate::postgres::connection::Connection;
 use crate::postgres::counts::add;

@@ -10,9 +10,9 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, SendableRecordBatchStream};
 use futures::StreamExt;
 
-use crate::engine::bounded::widest;
+use crate::engine::limits::batch_width::TooWide;
+use crate::engine::limits::function_bounds::widest;
 use crate::engine::plan::{Joins, Planned};
-use crate::engine::wide::TooWide;
 use crate::failure::{Failure, state};
 use crate::postgres::output::{OUTPUT_BYTES, Rows, Shape};
 use crate::run::memory::Held;

@@ -8,10 +8,10 @@ use frontdoor::Slot;
 use lanes::net::TcpStream;
 
 use crate::postgres::connection::Connection;
+use crate::postgres::connection_status::Ended;
 use crate::postgres::counts::add;
 use crate::postgres::error::End;
 use crate::postgres::login;
-use crate::postgres::seen::Ended;
 use crate::postgres::server::{Here, Sql};
 use crate::postgres::session::Session;
 
@@ -23,25 +23,26 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
     let config = sql.config();
     let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::new(slot.peer(), 0));
     add(&here.counts.accepted, 1);
-    let seen = here.accept(peer);
-    let _left = Left { here: here.clone(), number: seen.number };
-    let mut connection = Connection::new(stream, config.startup_bytes_max, here.counts.clone(), seen.clone());
-    let login = seen.unless_ended(login::log_in(&sql, &here, &mut connection, &slot, peer));
+    let status = here.accept(peer);
+    let _left = Left { here: here.clone(), number: status.number };
+    let mut connection =
+        Connection::new(stream, config.startup_bytes_max, here.counts.clone(), status.clone());
+    let login = status.unless_ended(login::log_in(&sql, &here, &mut connection, &slot, peer));
     let Some(login) = slot.log_in(config.startup_timeout, login).await else { return };
     let ended = match login {
         Ok(client) => {
             let account = config.accounts.connection(client.login.role());
             connection.allow(config.message_bytes_max, account.clone());
-            let live = here.enter(&seen, client.login.role().to_string(), client.secret_bytes);
+            let live = here.enter(&status, client.login.role().to_string(), client.secret_bytes);
             let ended = Rc::downgrade(&live);
             client.login.on_end(move || {
                 if let Some(live) = ended.upgrade() {
-                    live.seen.end(Ended::WithRole);
+                    live.status.end(Ended::WithRole);
                     live.bell.notify();
                 }
             });
             match Session::new(sql.clone(), here, client, live, account) {
-                Ok(session) => session.run(&mut connection, seen.number).await,
+                Ok(session) => session.run(&mut connection, status.number).await,
                 Err(failure) => End::Failed(failure),
             }
         }

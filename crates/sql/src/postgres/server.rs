@@ -21,9 +21,9 @@ use workload::Admission;
 use crate::catalog::Tables;
 use crate::config::{LogEvent, SlowStatement, SqlConfig};
 use crate::engine::plan::{Planner, Planning};
+use crate::postgres::cancel_attempts::CancelAttempts;
+use crate::postgres::connection_status::{self, ConnectionStatus, Ended};
 use crate::postgres::counts::Counts;
-use crate::postgres::guesses::Guesses;
-use crate::postgres::seen::{self, Ended, Seen};
 use crate::run::engines::Engines;
 use crate::run::query::Run;
 use crate::run::spill::SpillSpace;
@@ -96,7 +96,7 @@ pub(crate) struct Here {
     pub(crate) admission: Rc<Admission>,
     pub(crate) counts: Rc<Counts>,
     /// All connections, also before login.
-    pub(super) connections: RefCell<FxHashMap<i32, Rc<Seen>>>,
+    pub(super) connections: RefCell<FxHashMap<i32, Rc<ConnectionStatus>>>,
     pub(super) sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
     pub(super) next_session: Cell<i32>,
     pub(super) accepting: RefCell<Option<Task<()>>>,
@@ -117,12 +117,12 @@ pub(crate) enum Cancel {
 pub(crate) struct Live {
     /// Secret that a cancel request must contain.
     pub(crate) secret: Bytes,
-    guesses: Guesses,
+    cancel_attempts: CancelAttempts,
     role: String,
     /// The client's address.
     pub(crate) peer: SocketAddr,
     /// The connection.
-    pub(crate) seen: Rc<Seen>,
+    pub(crate) status: Rc<ConnectionStatus>,
     /// Its queries: suspended ones first, the running one last.
     pub(crate) queries: RefCell<Vec<Rc<RefCell<Query>>>>,
     /// Requested cancellation.
@@ -203,7 +203,7 @@ impl Sql {
         let ring = move || async move {
             let live = sql.here().and_then(|here| here.sessions.borrow().get(&session).cloned());
             let Some(live) = live else { return false };
-            let may = live.guesses.admit(&live.secret, &secret, lanes::time::now());
+            let may = live.cancel_attempts.admit(&live.secret, &secret, lanes::time::now());
             if may {
                 live.cancel(Cancel::Running);
             }
@@ -225,7 +225,7 @@ impl Here {
     }
 
     /// Registers a connection and gives it a number, from which its core follows.
-    pub(crate) fn accept(&self, peer: SocketAddr) -> Rc<Seen> {
+    pub(crate) fn accept(&self, peer: SocketAddr) -> Rc<ConnectionStatus> {
         let (cores, core) = (lanes::cores() as i32, lanes::current_core() as i32);
         let mut connections = self.connections.borrow_mut();
         let number = loop {
@@ -236,18 +236,18 @@ impl Here {
                 break number;
             }
         };
-        let seen = Rc::new(Seen::new(number, peer));
-        connections.insert(number, seen.clone());
-        seen
+        let status = Rc::new(ConnectionStatus::new(number, peer));
+        connections.insert(number, status.clone());
+        status
     }
 
     /// Returns this core's connections.
-    pub(crate) fn connections(&self) -> Vec<Weak<Seen>> {
+    pub(crate) fn connections(&self) -> Vec<Weak<ConnectionStatus>> {
         self.connections.borrow().values().map(Rc::downgrade).collect()
     }
 
     /// Returns the connection with this number. `None`: it has ended or belongs to another core.
-    pub(crate) fn connection(&self, number: i32) -> Option<Rc<Seen>> {
+    pub(crate) fn connection(&self, number: i32) -> Option<Rc<ConnectionStatus>> {
         self.connections.borrow().get(&number).cloned()
     }
 
@@ -259,21 +259,21 @@ impl Here {
     }
 
     /// Registers a session for cancel requests, with a secret of `secret_bytes` bytes.
-    pub(crate) fn enter(&self, seen: &Rc<Seen>, role: String, secret_bytes: usize) -> Rc<Live> {
+    pub(crate) fn enter(&self, status: &Rc<ConnectionStatus>, role: String, secret_bytes: usize) -> Rc<Live> {
         let mut secret = vec![0; secret_bytes];
         lanes::random::fill(&mut secret);
         let live = Rc::new(Live {
             secret: secret.into(),
-            guesses: Guesses::default(),
+            cancel_attempts: CancelAttempts::default(),
             role,
-            peer: seen.peer,
-            seen: seen.clone(),
+            peer: status.peer,
+            status: status.clone(),
             queries: RefCell::default(),
             cancelled: Cell::default(),
             killed: Cell::new(false),
             bell: Notify::new(),
         });
-        self.sessions.borrow_mut().insert(seen.number, live.clone());
+        self.sessions.borrow_mut().insert(status.number, live.clone());
         live
     }
 
@@ -296,15 +296,15 @@ impl Here {
     /// role's.
     pub(crate) fn end_session(&self, wanted: &str, role: Option<&str>) -> Cancelled {
         let number = wanted.strip_prefix("sql-").and_then(|number| number.parse().ok());
-        let seen = number
+        let status = number
             .and_then(|number: i32| self.connection(number))
-            .filter(|seen| seen::id(seen.number) == wanted);
-        match seen {
+            .filter(|status| connection_status::id(status.number) == wanted);
+        match status {
             None => Cancelled::Unknown,
-            Some(seen) if role.is_some_and(|role| !seen.is_of(role)) => Cancelled::OfOther,
-            Some(seen) => {
-                seen.end(Ended::ByRequest);
-                self.wake(seen.number);
+            Some(status) if role.is_some_and(|role| !status.is_of(role)) => Cancelled::OfOther,
+            Some(status) => {
+                status.end(Ended::ByRequest);
+                self.wake(status.number);
                 Cancelled::Done
             }
         }
@@ -323,7 +323,7 @@ impl Here {
             });
             Some(RunningStatement {
                 service_level: query.level.to_string(),
-                id: seen::id(*number),
+                id: connection_status::id(*number),
                 core,
                 role: live.role.clone(),
                 client: live.peer.to_string(),

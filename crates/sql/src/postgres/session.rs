@@ -111,7 +111,7 @@ impl Session {
             }
             _ => {}
         }
-        live.seen.logged_in(client.login.clone(), account.clone(), &settings);
+        live.status.logged_in(client.login.clone(), account.clone(), &settings);
         Ok(Session {
             sql,
             here,
@@ -149,7 +149,7 @@ impl Session {
         let _ = self.enter_level(false).await;
         loop {
             let message = self.wait(connection).await?;
-            self.live.seen.begin(&message);
+            self.live.status.begin(&message);
             if message.kind == b'X' {
                 return Ok(());
             }
@@ -183,9 +183,9 @@ impl Session {
     async fn wait(&mut self, connection: &mut Connection) -> Result<Frame, End> {
         let began = lanes::time::now();
         let of_server = self.sql.config().idle_timeout;
-        self.live.seen.rest(&self.settings);
+        self.live.status.rest(&self.settings);
         loop {
-            self.live.seen.check().map_err(End::Failed)?;
+            self.live.status.check().map_err(End::Failed)?;
             if self.live.killed.get() || self.sql.is_stopping() {
                 let text = "terminating connection: the server is stopping";
                 return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
@@ -252,7 +252,7 @@ impl Session {
         loop {
             let left = until.saturating_duration_since(lanes::time::now());
             let is_ending = self.live.killed.get() || self.sql.is_stopping();
-            if left.is_zero() || is_ending || self.live.seen.check().is_err() {
+            if left.is_zero() || is_ending || self.live.status.check().is_err() {
                 break;
             }
             tokio::select! { biased;

@@ -4,8 +4,8 @@
 
 use engine::{Guardrail, Guardrails};
 
-use crate::engine::extent::extent;
-use crate::engine::text::{Word, split, words};
+use crate::engine::parse::text::{Word, split, words};
+use crate::engine::parse::text_bounds::extent;
 use crate::failure::{Failure, state};
 
 /// Words examined at most.

@@ -19,8 +19,8 @@ use workload::{
 
 use crate::catalog::no_table;
 use crate::config::{SlowStatement, SqlConfig};
-use crate::engine::dialect::{is_of_drivers, reads_server_only};
-use crate::engine::masked::masked;
+use crate::engine::parse::dialect::{is_of_drivers, reads_server_only};
+use crate::engine::parse::masked_text::masked;
 use crate::engine::plan::{NotPlanned, PlanOptions, Planned};
 use crate::failure::{Failure, state};
 use crate::postgres::connection::Connection;
@@ -209,7 +209,7 @@ impl Session {
         let options = PlanOptions {
             schema: self.settings.schema(),
             user: self.login.role().to_string(),
-            session: self.live.seen.number,
+            session: self.live.status.number,
             time_zone: self.settings.time_zone(),
             scan: self.scan_options(),
             declared: declared.to_vec(),
@@ -492,7 +492,7 @@ impl StatementContext {
     /// # Errors
     /// It was canceled, has exceeded a limit, or its session is to end.
     pub(crate) async fn check(&self, session: &Session, is_cancelled: bool) -> Result<(), RequestError> {
-        session.live.seen.check()?;
+        session.live.status.check()?;
         if session.live.killed.get() {
             let text = "terminating connection: the server is stopping";
             return Err(Failure::fatal(state::SHUTDOWN, text).into());
