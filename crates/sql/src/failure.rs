@@ -95,6 +95,11 @@ impl Failure {
     }
 }
 
+/// Refuses what is not supported.
+pub(crate) fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::new(state::UNSUPPORTED, text))
+}
+
 /// Returns a failure in the form that DataFusion passes on unchanged.
 pub(crate) fn refusal(code: &'static str, message: impl Into<String>) -> DataFusionError {
     DataFusionError::External(Box::new(Failure::new(code, message)))

@@ -20,7 +20,7 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::{ExplainStatement, Statement};
-use datafusion::sql::sqlparser::ast::ObjectName;
+use datafusion::sql::sqlparser::ast::{self, ObjectName};
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::setup_pg_catalog;
 use engine::Guardrails;
@@ -289,12 +289,57 @@ impl Planner {
         if let Some(planned) = found.planned {
             return Ok(planned);
         }
-        let dialect = self.dialect.get_or_init(Dialect::new);
         let replacement = replacement(text)?;
         let read = replacement.as_ref().map_or(text, |answer| &answer.text);
         planning::step_parsing(text.len())?;
-        let Parsed { mut statements, size, of_catalog } =
-            dialect.parse(read, guardrails, &|name| columns_of(name, &tables, &options.schema))?;
+        let parsed = self.parsed(read, &tables, options, guardrails)?;
+        let sets = parsed.sets;
+        let make = || self.make(tables.clone(), guardrails).map_err(|error| error.to_string());
+        let shared = self.shared.get_or_init(make);
+        let (context, catalog) =
+            shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
+        catalog.set(tables.clone());
+        let state = found.state.unwrap_or_else(|| Arc::new(state(context, catalog, options)));
+        lanes::heavy_yield().await;
+        let plan = converted(parsed.statement, parsed.nodes, &state, &tables, &options.schema).await?;
+        let tag = if is_explain(&plan) { "EXPLAIN" } else { "SELECT" };
+        let plan = exact::exact(values::projected(plan)?, &options.time_zone)?;
+        let nodes = planning::step_with(&plan)?;
+        let plan = function_bounds::bound(plan, guardrails)?;
+        let mut parameters = parameters_of(&plan)?;
+        if let Some(answer) = &replacement {
+            parameters.resize(parameters.len().max(answer.parameters), None);
+        }
+        let planned = Arc::new(Planned {
+            bytes: (text.len() as u64).saturating_add(nodes.saturating_mul(NODE_BYTES)),
+            optimized: OnceLock::new(),
+            lasts: lasts(&plan)?,
+            tables: tables_of(&plan)?,
+            parameters,
+            required_types: replacement.as_ref().map_or(&[][..], |answer| answer.types),
+            of_catalog: parsed.of_catalog || replacement.is_some(),
+            tag,
+            sets,
+            state,
+            plan,
+        });
+        if planned.reads_stored_tables(&tables)? {
+            self.cache.keep(text, options, tables, &planned);
+        }
+        Ok(planned)
+    }
+
+    /// Parses a text that is one statement.
+    fn parsed(
+        &self,
+        text: &str,
+        tables: &Tables,
+        options: &PlanOptions,
+        guardrails: &Guardrails,
+    ) -> Result<ParsedStatement, Failure> {
+        let dialect = self.dialect.get_or_init(Dialect::new);
+        let columns = |name: &ObjectName| columns_of(name, tables, &options.schema);
+        let Parsed { mut statements, size, of_catalog } = dialect.parse(text, guardrails, &columns)?;
         let (Some(mut statement), None) = (statements.pop(), statements.pop()) else {
             return Err(Failure::new(
                 class::SYNTAX,
@@ -308,61 +353,7 @@ impl Planner {
                 format!("set_config takes constants or parameters here, which these are not: {call}"),
             )
         })?;
-        let make = || self.make(tables.clone(), guardrails).map_err(|error| error.to_string());
-        let shared = self.shared.get_or_init(make);
-        let (context, catalog) =
-            shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
-        catalog.set(tables.clone());
-        let state = found.state.unwrap_or_else(|| Arc::new(state(context, catalog, options)));
-        lanes::heavy_yield().await;
-        let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
-        let schema = &options.schema;
-        planning::step_converting(
-            &statement,
-            size.nodes,
-            &planning::Names { tables: &tables, schema, is_aggregate: &is_aggregate },
-        )?;
-        let plan = state.statement_to_plan(explained(statement)?).await?;
-        planning::step_with(&plan)?;
-        let reads =
-            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        if reads.verify_plan(&plan).is_err() {
-            return Err(Failure::read_only("this statement"));
-        }
-        let tag = if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
-            "EXPLAIN"
-        } else {
-            "SELECT"
-        };
-        let plan = exact::exact(values::projected(plan)?, &options.time_zone)?;
-        let nodes = planning::step_with(&plan)?;
-        let plan = function_bounds::bound(plan, guardrails)?;
-        let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
-        let mut parameters = parameters_of(&plan)?;
-        let required_types = replacement.as_ref().map_or(&[][..], |answer| answer.types);
-        let is_replaced = replacement.is_some();
-        if let Some(answer) = replacement {
-            parameters.resize(parameters.len().max(answer.parameters), None);
-        }
-        let optimized = OnceLock::new();
-        let bytes = (text.len() as u64).saturating_add(nodes.saturating_mul(NODE_BYTES));
-        let planned = Arc::new(Planned {
-            state,
-            plan,
-            bytes,
-            optimized,
-            lasts,
-            tables: reads,
-            parameters,
-            required_types,
-            of_catalog: of_catalog || is_replaced,
-            tag,
-            sets,
-        });
-        if planned.reads_stored_tables(&tables)? {
-            self.cache.keep(text, options, tables, &planned);
-        }
-        Ok(planned)
+        Ok(ParsedStatement { statement, nodes: size.nodes, of_catalog, sets })
     }
 
     /// Creates the shared state: functions, rules, the catalog.
@@ -412,6 +403,47 @@ impl Planner {
     }
 }
 
+/// A statement before it is planned.
+struct ParsedStatement {
+    statement: ast::Statement,
+    /// Size of its tree.
+    nodes: u64,
+    /// It reads only Postgres' catalog.
+    of_catalog: bool,
+    /// Settings that it changes by `set_config`.
+    sets: Vec<(String, SetTo)>,
+}
+
+/// Returns the plan of a statement whose tree has `nodes` nodes, as DataFusion converts it.
+///
+/// # Errors
+/// The plan would be too large, or the statement changes data.
+async fn converted(
+    statement: ast::Statement,
+    nodes: u64,
+    state: &SessionState,
+    tables: &Tables,
+    schema: &str,
+) -> Result<LogicalPlan, Failure> {
+    let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
+    planning::step_converting(
+        &statement,
+        nodes,
+        &planning::Names { tables, schema, is_aggregate: &is_aggregate },
+    )?;
+    let plan = state.statement_to_plan(explained(statement)?).await?;
+    planning::step_with(&plan)?;
+    let reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    if reads.verify_plan(&plan).is_err() {
+        return Err(Failure::read_only("this statement"));
+    }
+    Ok(plan)
+}
+
+fn is_explain(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_))
+}
+
 /// Returns the columns of a table by its name in a statement.
 fn columns_of(name: &ObjectName, tables: &Tables, schema: &str) -> Option<Vec<String>> {
     let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(syntax::folded)).collect();
@@ -437,12 +469,11 @@ fn replacement(text: &str) -> Result<Option<Answer>, Failure> {
 }
 
 /// Converts `EXPLAIN (…)` with its options, which DataFusion's planner would ignore otherwise.
-fn explained(statement: datafusion::sql::sqlparser::ast::Statement) -> Result<Statement, Failure> {
-    use datafusion::sql::sqlparser::ast::{Expr, Ident, Statement as Parsed};
+fn explained(statement: ast::Statement) -> Result<Statement, Failure> {
     let (statement, mut given) = match statement {
-        Parsed::Explain { statement, options: Some(given), analyze: false, verbose: false, .. } => {
-            (statement, given)
-        }
+        ast::Statement::Explain {
+            statement, options: Some(given), analyze: false, verbose: false, ..
+        } => (statement, given),
         other => return Ok(Statement::Statement(Box::new(other))),
     };
     for option in given.iter_mut().filter(|option| option.name.value.eq_ignore_ascii_case("format")) {
@@ -452,7 +483,7 @@ fn explained(statement: datafusion::sql::sqlparser::ast::Statement) -> Result<St
             Some("json") => "pgjson",
             _ => return Err(Failure::new(class::UNSUPPORTED, "EXPLAIN knows the formats TEXT and JSON")),
         };
-        option.arg = Some(Expr::Identifier(Ident::new(own)));
+        option.arg = Some(ast::Expr::Identifier(ast::Ident::new(own)));
     }
     let options = ExplainStatementOptions::from_utility_options(&given)
         .map_err(|error| Failure::new(class::UNSUPPORTED, error.strip_backtrace()))?;
@@ -490,7 +521,7 @@ fn state(context: &SessionContext, catalog: &Arc<Catalog>, options: &PlanOptions
 /// Returns true if a plan means the same whenever it runs: it calls only immutable functions, and
 /// is not EXPLAIN.
 fn lasts(plan: &LogicalPlan) -> Result<bool> {
-    let mut lasts = !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+    let mut lasts = !is_explain(plan);
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
             expr.apply(|expr| {

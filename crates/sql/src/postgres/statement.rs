@@ -5,7 +5,7 @@
 use engine::{Guardrail, Guardrails};
 
 use crate::engine::parse::text::{Word, split, words};
-use crate::engine::parse::text_bounds::extent;
+use crate::engine::parse::text_bounds::parser_work;
 use crate::failure::{Failure, state};
 
 /// Words examined at most.
@@ -96,12 +96,12 @@ pub(crate) fn read(text: &str, guardrails: &Guardrails) -> Result<Vec<Read>, Fai
     let checked = guardrails.check(Guardrail::StatementBytes, text.len() as u64);
     checked.map_err(|error| Failure::new(state::LIMIT, error.to_string()))?;
     let one = |text: &str| {
-        let extent = extent(text);
-        let kind = match extent.excess() {
+        let work = parser_work(text);
+        let kind = match work.excess() {
             Some(excess) => Err(Failure::new(state::COMPLEX, excess)),
             None => classify(text),
         };
-        Read { text: text.to_owned(), kind, asks_settings: extent.asks_settings }
+        Read { text: text.to_owned(), kind, asks_settings: work.asks_settings }
     };
     let max = guardrails.fail_threshold(Guardrail::BatchStatements);
     let max = usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(usize::MAX - 1);

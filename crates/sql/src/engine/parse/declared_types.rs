@@ -4,9 +4,10 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, LimitClause, Query, Statement, TimezoneInfo, Value, ValueWithSpan, VisitorMut,
+    DataType, Expr, LimitClause, Query, Statement, TimezoneInfo, Value, ValueWithSpan, VisitorMut,
 };
 
+use crate::engine::parse::syntax;
 use crate::walk;
 
 /// Casts the parameters of a statement to their declared types, by PostgreSQL's ids from `$1`.
@@ -43,8 +44,7 @@ impl VisitorMut for Declared<'_> {
             && let Some(ty) = place.checked_sub(1).and_then(|place| self.0.get(place))
             && let Some(data_type) = type_of(*ty)
         {
-            let expr_of = Box::new(expr.clone());
-            *expr = Expr::Cast { kind: CastKind::Cast, expr: expr_of, data_type, array: false, format: None };
+            *expr = syntax::cast(expr.clone(), data_type);
         }
         ControlFlow::Continue(())
     }

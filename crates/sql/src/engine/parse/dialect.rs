@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 use datafusion::common::ParamValues;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    ArrayElemTypeDef, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArguments, Statement, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -37,10 +37,12 @@ use engine::Guardrails;
 
 use crate::catalog::is_of_postgres;
 use crate::engine::parse::column_names::{self, last_part};
-use crate::engine::parse::syntax::{Columns, call, is_call_of, with_names};
-use crate::engine::parse::text_bounds::extent;
+use crate::engine::parse::syntax::{Columns, call, cast, is_call_of, with_names};
+use crate::engine::parse::text_bounds::parser_work;
 use crate::engine::parse::tree::{self, Size};
-use crate::engine::parse::{precedence, scopes, set_returning, stat_activity, to_char, translate};
+use crate::engine::parse::{
+    catalog_subqueries, precedence, scopes, set_returning, stat_activity, to_char, translate,
+};
 use crate::engine::types::checked_text;
 use crate::failure::{Failure, state};
 use crate::walk;
@@ -75,7 +77,7 @@ impl Dialect {
     /// # Errors
     /// The text is not SQL, or too complex.
     pub(crate) fn statements(text: &str) -> Result<Vec<Statement>, Failure> {
-        if let Some(excess) = extent(text).excess() {
+        if let Some(excess) = parser_work(text).excess() {
             return Err(Failure::new(state::COMPLEX, excess));
         }
         let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(text);
@@ -112,7 +114,7 @@ impl Dialect {
         if of_catalog {
             let mut is_changed = false;
             for statement in &mut statements {
-                is_changed |= translate::prepare_catalog(statement)?;
+                is_changed |= catalog_subqueries::prepare(statement)?;
             }
             let texts = || statements.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             changed = is_changed.then(texts);
@@ -264,10 +266,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), String> {
             }
         }
         Expr::TypedString(typed) if is_text(&typed.data_type) => {
-            let (text, data_type) = (Expr::Value(typed.value.clone()), typed.data_type.clone());
-            let expr_of = Box::new(text);
-            let kind = CastKind::Cast;
-            *expr = Expr::Cast { kind, expr: expr_of, data_type, array: false, format: None };
+            *expr = cast(Expr::Value(typed.value.clone()), typed.data_type.clone());
             rewrite(expr)?;
         }
         Expr::AtTimeZone { timestamp, time_zone } => {

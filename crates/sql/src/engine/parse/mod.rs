@@ -2,6 +2,7 @@
 //! trees, parsing, and rewriting.
 
 pub(crate) mod array_syntax;
+pub(crate) mod catalog_subqueries;
 pub(crate) mod column_names;
 pub(crate) mod declared_types;
 pub(crate) mod dialect;

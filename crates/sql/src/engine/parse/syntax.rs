@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    Ident, ObjectName, Query, Statement, Value, ValueWithSpan, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, Query, Statement, Value, ValueWithSpan, VisitMut, Visitor,
+    VisitorMut,
 };
 
 use crate::engine::parse::column_names::last_part;
@@ -84,6 +85,16 @@ pub(crate) fn constant_text(expr: &Expr) -> Option<&str> {
         },
         _ => None,
     }
+}
+
+/// Returns a cast.
+pub(crate) fn cast(expr: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
+}
+
+/// Returns a truth value that is null.
+pub(crate) fn null_truth() -> Expr {
+    cast(Expr::Value(Value::Null.with_empty_span()), DataType::Boolean)
 }
 
 /// Returns an operator with both its sides.

@@ -94,7 +94,7 @@ const NO_CALL: [&str; 14] = [
 
 /// Quantities of a text that bound the parser's work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Extent {
+pub(crate) struct ParserWork {
     /// Words, quoted texts, signs, blanks and comments.
     pub(crate) tokens: u64,
     /// The text contains the name `current_setting`.
@@ -111,7 +111,7 @@ pub(crate) struct Extent {
     steps: u64,
 }
 
-impl Extent {
+impl ParserWork {
     /// Returns the message for the first quantity that is too large for the parser.
     pub(crate) fn excess(&self) -> Option<String> {
         let excess = |what: &str, max: u64, got: u64| {
@@ -218,8 +218,8 @@ impl Levels {
 ///    Consecutive parentheses before a subquery multiply them by their number.
 /// 4. CASE opens a level. Its parts between WHEN, THEN and ELSE are separate expressions. A
 ///    subquery adds a level.
-pub(crate) fn extent(text: &str) -> Extent {
-    let mut extent = Extent::default();
+pub(crate) fn parser_work(text: &str) -> ParserWork {
+    let mut work = ParserWork::default();
     let mut levels = Levels { all: vec![Level { reads: 1, ..Level::default() }], open: 0 };
     let (mut brackets, mut prefixes, mut before, mut at) = (0, 0, "", 0);
     // Consecutive opening parentheses.
@@ -229,20 +229,20 @@ pub(crate) fn extent(text: &str) -> Extent {
         let blank = blank_len(rest);
         if blank > 0 {
             at += blank;
-            extent.tokens += 1;
+            work.tokens += 1;
             continue;
         }
         let token = &rest[..token_len(rest)];
         at += token.len();
-        extent.tokens += 1;
-        extent.steps = extent.steps.saturating_add(levels.last().reads);
+        work.tokens += 1;
+        work.steps = work.steps.saturating_add(levels.last().reads);
         match token {
             "," => levels.comma(),
             "(" | "[" | "{" => levels.enter(before),
             "<" if is_one_of(before, &["array", "struct", "map"]) => levels.enter(before),
             ")" | "]" | "}" => levels.leave(),
             word if is_word(word) => {
-                extent.asks_settings |= is_one_of(word, &["current_setting"]);
+                work.asks_settings |= is_one_of(word, &["current_setting"]);
                 match word {
                     _ if before == "." => {}
                     word if is_one_of(word, &["case"]) => levels.begin_case(),
@@ -263,7 +263,7 @@ pub(crate) fn extent(text: &str) -> Extent {
                 }
             }
             quoted if quoted.starts_with('"') => {
-                extent.asks_settings |= is_one_of(quoted, &["\"current_setting\""]);
+                work.asks_settings |= is_one_of(quoted, &["\"current_setting\""]);
             }
             sign if sign.len() == 1 => levels.operator(),
             _ => {}
@@ -276,15 +276,15 @@ pub(crate) fn extent(text: &str) -> Extent {
         prefixes = if is_one_of(token, &PREFIXES) { prefixes + 1 } else { 0 };
         let Level { depth, in_case, .. } = *levels.last();
         if in_case || prefixes > 0 {
-            extent.words = extent.words.max(depth + prefixes);
+            work.words = work.words.max(depth + prefixes);
         }
-        extent.brackets = extent.brackets.max(brackets);
-        extent.operators = extent.operators.max(levels.open);
-        extent.nesting = extent.nesting.max(levels.all.len() - 1);
+        work.brackets = work.brackets.max(brackets);
+        work.operators = work.operators.max(levels.open);
+        work.nesting = work.nesting.max(levels.all.len() - 1);
         opened = if token == "(" { opened + 1 } else { 0 };
         before = token;
     }
-    extent
+    work
 }
 
 fn is_word(token: &str) -> bool {
@@ -301,7 +301,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Option<&str>) {
-        let excess = extent(text).excess();
+        let excess = parser_work(text).excess();
         let shown = &text[..text.len().min(60)];
         match (&excess, expected) {
             (None, None) => {}
@@ -376,8 +376,8 @@ mod tests {
 
     #[test]
     fn only_names_ask_for_settings() {
-        assert!(extent("select Current_Setting('a')").asks_settings);
-        assert!(extent("select pg_catalog.\"current_setting\"('a')").asks_settings);
-        assert!(!extent("select 'current_setting'").asks_settings);
+        assert!(parser_work("select Current_Setting('a')").asks_settings);
+        assert!(parser_work("select pg_catalog.\"current_setting\"('a')").asks_settings);
+        assert!(!parser_work("select 'current_setting'").asks_settings);
     }
 }

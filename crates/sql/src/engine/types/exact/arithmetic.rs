@@ -25,7 +25,7 @@ use crate::engine::types::exact::casts::as_type;
 use crate::engine::types::exact::decimals::{
     DIGITS_MAX, QUOTIENT_SCALE, decimal_of, rounded_quotient, too_long,
 };
-use crate::engine::types::exact::type_names::{is_int, refused, type_name};
+use crate::engine::types::exact::type_names::{is_int, no_operator, refused, type_name};
 use crate::failure::state;
 
 /// The function for `+`, `-`, `*`, `/`, `%`, `&`, `|` or `#` with a result of the type `result`.
@@ -235,82 +235,74 @@ fn call(operator: Operator, left: Expr, right: Expr, result: DataType) -> Expr {
 /// # Errors
 /// The operand types lack the operator.
 pub(crate) fn planned(binary: BinaryExpr, left: &DataType, right: &DataType) -> Result<Expr> {
-    let BinaryExpr { left: a, op, right: b } = binary;
-    let native = |a: Box<Expr>, b: Box<Expr>| Ok(Expr::BinaryExpr(BinaryExpr { left: a, op, right: b }));
-    let is_bitwise =
-        matches!(op, Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor) && is_int(left);
-    if is_bitwise && is_int(right) {
-        let ty = wider(left, right);
-        return Ok(call(op, as_type(*a, left, &ty), as_type(*b, right, &ty), ty));
-    }
-    if !matches!(
-        op,
+    let is_arithmetic = matches!(
+        binary.op,
         Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide | Operator::Modulo
-    ) {
-        return native(a, b);
-    }
-    if matches!((left, right), (DataType::Boolean, _) | (_, DataType::Boolean)) {
-        let types = format!("{} {op} {}", type_name(left), type_name(right));
-        return refused(state::NO_FUNCTION, format!("operator does not exist: {types}"));
-    }
-    let is_date = |ty: &DataType| *ty == DataType::Date32;
-    let is_float = |ty: &DataType| matches!(ty, DataType::Float32 | DataType::Float64);
-    let is_number = |ty: &DataType| is_int(ty) || is_float(ty) || matches!(ty, DataType::Decimal128(..));
+    );
+    let is_bitwise = matches!(binary.op, Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor);
     match (left, right) {
-        (left, right) if is_int(left) && is_int(right) => {
-            let ty = wider(left, right);
-            Ok(call(op, as_type(*a, left, &ty), as_type(*b, right, &ty), ty))
+        (left, right) if (is_arithmetic || is_bitwise) && is_int(left) && is_int(right) => {
+            Ok(in_type(binary, left, right, &wider(left, right)))
         }
-        (left, right) if is_number(left) && is_number(right) && (is_float(left) || is_float(right)) => {
-            if op == Operator::Modulo {
-                let types = format!("{} {op} {}", type_name(left), type_name(right));
-                return refused(state::NO_FUNCTION, format!("operator does not exist: {types}"));
-            }
-            let ty = match (left, right) {
-                (DataType::Float32, DataType::Float32) => DataType::Float32,
-                _ => DataType::Float64,
-            };
-            Ok(call(op, as_type(*a, left, &ty), as_type(*b, right, &ty), ty))
-        }
-        (left, right) if is_number(left) && is_number(right) => {
+        _ if !is_arithmetic => Ok(Expr::BinaryExpr(binary)),
+        (DataType::Boolean, _) | (_, DataType::Boolean) => no_operator(left, binary.op, right),
+        (left, right) if is_number(left) && is_number(right) => of_numbers(binary, left, right),
+        _ => Ok(with_dates(binary, left, right)),
+    }
+}
+
+fn is_float(ty: &DataType) -> bool {
+    matches!(ty, DataType::Float32 | DataType::Float64)
+}
+
+fn is_number(ty: &DataType) -> bool {
+    is_int(ty) || is_float(ty) || matches!(ty, DataType::Decimal128(..))
+}
+
+/// Computes in one type, to which both operands are converted.
+fn in_type(binary: BinaryExpr, left: &DataType, right: &DataType, ty: &DataType) -> Expr {
+    let (left, right) = (as_type(*binary.left, left, ty), as_type(*binary.right, right, ty));
+    call(binary.op, left, right, ty.clone())
+}
+
+/// Computes with numbers of which one is no whole number.
+fn of_numbers(binary: BinaryExpr, left: &DataType, right: &DataType) -> Result<Expr> {
+    match (left, right) {
+        (left, right) if !is_float(left) && !is_float(right) => {
             let (of_left, of_right) = (decimal_of(left), decimal_of(right));
-            let ty = decimal_result(op, &of_left, &of_right)?;
-            Ok(call(op, as_type(*a, left, &of_left), as_type(*b, right, &of_right), ty))
+            let ty = decimal_result(binary.op, &of_left, &of_right)?;
+            let (left, right) =
+                (as_type(*binary.left, left, &of_left), as_type(*binary.right, right, &of_right));
+            Ok(call(binary.op, left, right, ty))
         }
-        // The difference of dates is a number of days.
-        (left, right) if is_date(left) && is_date(right) && op == Operator::Minus => {
-            let days = |expr: Expr, ty: &DataType| as_type(expr, ty, &DataType::Int32);
-            Ok(call(op, days(*a, left), days(*b, right), DataType::Int32))
-        }
-        (left, right) if is_date(left) && is_int(right) && matches!(op, Operator::Plus | Operator::Minus) => {
-            let days = call(
-                op,
-                as_type(*a, left, &DataType::Int32),
-                as_type(*b, right, &DataType::Int32),
-                DataType::Int32,
-            );
-            Ok(as_type(days, &DataType::Int32, &DataType::Date32))
-        }
-        (left, right) if is_int(left) && is_date(right) && op == Operator::Plus => {
-            let days = call(
-                op,
-                as_type(*a, left, &DataType::Int32),
-                as_type(*b, right, &DataType::Int32),
-                DataType::Int32,
-            );
-            Ok(as_type(days, &DataType::Int32, &DataType::Date32))
+        _ if binary.op == Operator::Modulo => no_operator(left, binary.op, right),
+        (DataType::Float32, DataType::Float32) => Ok(in_type(binary, left, right, &DataType::Float32)),
+        _ => Ok(in_type(binary, left, right, &DataType::Float64)),
+    }
+}
+
+/// Computes with dates as numbers of days. Other operations stay.
+fn with_dates(mut binary: BinaryExpr, left: &DataType, right: &DataType) -> Expr {
+    const DAYS: DataType = DataType::Int32;
+    let midnight = DataType::Timestamp(TimeUnit::Microsecond, None);
+    match (left, binary.op, right) {
+        (DataType::Date32, Operator::Minus, DataType::Date32) => return in_type(binary, left, right, &DAYS),
+        (DataType::Date32, Operator::Plus | Operator::Minus, days)
+        | (days, Operator::Plus, DataType::Date32)
+            if is_int(days) =>
+        {
+            return as_type(in_type(binary, left, right, &DAYS), &DAYS, &DataType::Date32);
         }
         // A date plus an interval is a timestamp.
-        (left, DataType::Interval(IntervalUnit::MonthDayNano)) if is_date(left) => {
-            let midnight = DataType::Timestamp(TimeUnit::Microsecond, None);
-            native(Box::new(as_type(*a, left, &midnight)), b)
+        (DataType::Date32, _, DataType::Interval(IntervalUnit::MonthDayNano)) => {
+            *binary.left = as_type(*binary.left, left, &midnight);
         }
-        (DataType::Interval(IntervalUnit::MonthDayNano), right) if is_date(right) => {
-            let midnight = DataType::Timestamp(TimeUnit::Microsecond, None);
-            native(a, Box::new(as_type(*b, right, &midnight)))
+        (DataType::Interval(IntervalUnit::MonthDayNano), _, DataType::Date32) => {
+            *binary.right = as_type(*binary.right, right, &midnight);
         }
-        _ => native(a, b),
+        _ => {}
     }
+    Expr::BinaryExpr(binary)
 }
 
 /// Negates a whole number.

@@ -21,7 +21,8 @@ use datafusion::functions_nested::array_has::{array_has_all_udf, array_has_any_u
 use datafusion::functions_nested::dimension::{array_dims_udf, array_ndims_udf};
 use datafusion::functions_nested::remove::array_remove_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 
 use crate::engine::types::exact::casts;
@@ -67,10 +68,14 @@ pub(super) fn key(array: Expr) -> Expr {
     function(Kind::Key).call(vec![array])
 }
 
-/// Compares arrays by `<`, `<=`, `>` or `>=`. `None` for other operators.
-pub(super) fn compared(left: Expr, op: Operator, right: Expr) -> Option<Expr> {
-    let is_order = matches!(op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq);
-    is_order.then(|| function(Kind::Order(op)).call(vec![left, right]))
+/// Returns the comparison of arrays. That by `<`, `<=`, `>` or `>=` is a function.
+pub(super) fn compared(binary: BinaryExpr) -> Expr {
+    match binary.op {
+        op @ (Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) => {
+            function(Kind::Order(op)).call(vec![*binary.left, *binary.right])
+        }
+        _ => Expr::BinaryExpr(binary),
+    }
 }
 
 fn function(kind: Kind) -> ScalarUDF {

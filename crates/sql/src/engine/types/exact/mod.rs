@@ -16,9 +16,11 @@
 //!
 //! Functions of this crate replace `sum` and `avg` ([`totals`]) under the same names.
 
+mod aggregates;
 mod arithmetic;
 mod arrays;
 mod byte_strings;
+mod calls;
 mod casts;
 mod common;
 mod decimals;
@@ -29,6 +31,7 @@ mod lists;
 mod moments;
 mod numbers;
 mod offsets;
+mod operators;
 mod percentile;
 mod regexps;
 mod subqueries;
@@ -49,8 +52,8 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, RecursiveQuery, Subquery, TableScan, TableSource};
 use datafusion::prelude::SessionContext;
 
+pub(crate) use crate::engine::types::exact::calls::{DOT_MATCHES_LINE_FEED, SERIES_OF_DATES};
 pub(crate) use crate::engine::types::exact::casts::{UNCONSTRAINED, items_of, plain_interval};
-pub(crate) use crate::engine::types::exact::expressions::SERIES_OF_DATES;
 pub(crate) use crate::engine::types::exact::lists::KEPT;
 pub(crate) use crate::engine::types::exact::percentile::PERCENTILE;
 use crate::engine::types::exact::type_names::refused;

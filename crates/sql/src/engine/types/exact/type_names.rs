@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::error::Result;
+use datafusion::logical_expr::Operator;
 
-use crate::failure::refusal;
+use crate::failure::{refusal, state};
 
 /// Returns a failure in the form that DataFusion passes on unchanged.
 pub(crate) fn refused<T>(code: &'static str, message: impl Into<String>) -> Result<T> {
@@ -39,6 +40,12 @@ pub(crate) fn type_name(ty: &DataType) -> String {
         other => return other.to_string(),
     };
     name.to_owned()
+}
+
+/// Refuses an operator that PostgreSQL lacks for these types.
+pub(crate) fn no_operator<T>(left: &DataType, op: Operator, right: &DataType) -> Result<T> {
+    let types = format!("{} {op} {}", type_name(left), type_name(right));
+    refused(state::NO_FUNCTION, format!("operator does not exist: {types}"))
 }
 
 /// Returns the type of arrays of a type.

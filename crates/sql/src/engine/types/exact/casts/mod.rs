@@ -5,23 +5,20 @@
 //! - Text forms of floating point and of times are PostgreSQL's.
 //! - Values out of range cause PostgreSQL's errors.
 
+mod numbers;
 mod points;
 mod texts;
+mod zones;
 
 pub(crate) use points::plain_interval;
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Offset, TimeZone};
-use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, FixedSizeListArray, Float64Array, Int64Array, LargeListArray,
-    ListArray, StringArray,
+    Array, ArrayRef, AsArray, Decimal128Array, FixedSizeListArray, LargeListArray, ListArray, StringArray,
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
-use datafusion::arrow::datatypes::{
-    DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type, TimeUnit,
-};
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef};
 use datafusion::error::Result;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
@@ -30,11 +27,11 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 
 use crate::engine::limits::call_names::{CallKey, call_name};
-use crate::engine::types::exact::decimals::{DIGITS_MAX, decimal_of, rounded_quotient, too_long};
+use crate::engine::types::exact::casts::numbers::rescaled;
+use crate::engine::types::exact::decimals::{DIGITS_MAX, decimal_of, too_long};
 use crate::engine::types::exact::type_names::{is_int, is_text, list_of, refused, type_name};
-use crate::engine::types::functions::offset_of_local;
 use crate::engine::types::text_form;
-use crate::failure::{Failure, refusal, state};
+use crate::failure::{Failure, state};
 
 /// Placeholder in plans for `numeric` without precision: a value keeps its scale.
 pub(crate) const UNCONSTRAINED: DataType = DataType::Decimal128(DIGITS_MAX, 37);
@@ -250,8 +247,7 @@ fn invalid(ty: &str, text: &str) -> String {
 /// # Errors
 /// A value cannot be represented in the type.
 pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    let from = column.data_type();
-    match (from, to) {
+    match (column.data_type(), to) {
         (from, to) if is_text(from) => texts::parsed(column, to),
         (DataType::Boolean, to) if is_text(to) => {
             let words = |value| if value { "true" } else { "false" };
@@ -259,91 +255,20 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             Ok(cast(&(Arc::new(texts.collect::<StringArray>()) as ArrayRef), to)?)
         }
         (_, to) if is_text(to) => Ok(cast(&(Arc::new(text_form::texts(column)?) as ArrayRef), to)?),
-        // The nearest number. Small values are divided by an exact power of ten, others parsed
-        // from text.
         (DataType::Decimal128(_, scale), DataType::Float32 | DataType::Float64) => {
-            let power = 10_f64.powi(i32::from(*scale));
-            let is_exact = (0..=22).contains(scale);
-            let texts = cast(column, &DataType::Utf8)?;
-            let texts = texts.as_string::<i32>();
-            let decimals = column.as_primitive::<Decimal128Type>().iter().enumerate();
-            let one = |row: usize, value: i128| match value.unsigned_abs() < 1 << 53 && is_exact {
-                true => value as f64 / power,
-                false => texts.value(row).parse().unwrap_or(f64::NAN),
-            };
-            let floats: Float64Array =
-                decimals.map(|(row, value)| value.map(|value| one(row, value))).collect();
-            converted_float(&floats, to)
+            numbers::floats_of_decimals(column, *scale, to)
         }
-        // The local time of the zone.
         (
             DataType::Timestamp(_, Some(zone)),
             DataType::Timestamp(_, None) | DataType::Time64(_) | DataType::Date32,
-        ) => {
-            let zone: Tz = zone.parse()?;
-            let points = cast(column, &DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())))?;
-            let points = cast(&points, &DataType::Int64)?;
-            let local = |point: i64| {
-                let utc = DateTime::from_timestamp(point.div_euclid(1_000_000), 0)?.naive_utc();
-                let offset = zone.offset_from_utc_datetime(&utc).fix().local_minus_utc();
-                point.checked_add(i64::from(offset) * 1_000_000)
-            };
-            let points = points.as_primitive::<Int64Type>().iter();
-            let locals: Int64Array = points.map(|point| point.and_then(local)).collect();
-            let locals = cast(&locals, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
-            Ok(cast(&locals, to)?)
-        }
-        // The point in time of a local time in the zone.
-        (from, DataType::Timestamp(_, Some(zone))) if is_local(from) => {
-            let session: Tz = zone.parse()?;
-            let locals =
-                cast(&cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?, &DataType::Int64)?;
-            let point = |local: i64| {
-                let naive = DateTime::from_timestamp(local.div_euclid(1_000_000), 0)?.naive_utc();
-                local.checked_sub(offset_of_local(&session, naive) * 1_000_000)
-            };
-            let locals = locals.as_primitive::<Int64Type>().iter();
-            let points: Int64Array = locals.map(|local| local.and_then(point)).collect();
-            let zoned = DataType::Timestamp(TimeUnit::Microsecond, Some(zone.clone()));
-            Ok(cast(&cast(&points, &zoned)?, to)?)
-        }
+        ) => zones::local_times(column, zone, to),
+        (from, DataType::Timestamp(_, Some(zone))) if is_local(from) => zones::points(column, zone, to),
         (DataType::Float32 | DataType::Float64, DataType::Decimal128(..)) => {
-            texts::parsed(&float_digits(column)?, to)
+            texts::parsed(&numbers::float_digits(column)?, to)
         }
-        (DataType::Float32 | DataType::Float64, to) if is_int(to) => {
-            let floats = cast(column, &DataType::Float64)?;
-            let floats = floats.as_primitive::<Float64Type>().iter();
-            let one = |value: f64| {
-                let value = value.round_ties_even();
-                // 2^63 is out of range, and exact in floating point.
-                let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value);
-                if fits { Ok(value as i64) } else { refused(state::RANGE, out_of_range(to)) }
-            };
-            let whole: Result<Int64Array> = floats.map(|value| value.map(one).transpose()).collect();
-            converted_int(&(Arc::new(whole?) as ArrayRef), to)
-        }
-        (DataType::Float64, DataType::Float32) => {
-            let floats = column.as_primitive::<Float64Type>();
-            let overflows = |value: f64| value.is_finite() && (value as f32).is_infinite();
-            let underflows = |value: f64| value != 0.0 && (value as f32) == 0.0;
-            if floats.iter().flatten().any(overflows) {
-                return refused(state::RANGE, "value out of range: overflow");
-            }
-            if floats.iter().flatten().any(underflows) {
-                return refused(state::RANGE, "value out of range: underflow");
-            }
-            Ok(cast(column, to)?)
-        }
-        (DataType::Decimal128(_, scale), to) if is_int(to) => {
-            let divisor = 10_i128.pow(u32::try_from(*scale).unwrap_or(0));
-            let one = |value: i128| {
-                let whole = rounded_quotient(value, divisor);
-                i64::try_from(whole).or_else(|_| refused(state::RANGE, out_of_range(to)))
-            };
-            let decimals = column.as_primitive::<Decimal128Type>().iter();
-            let whole: Result<Int64Array> = decimals.map(|value| value.map(one).transpose()).collect();
-            converted_int(&(Arc::new(whole?) as ArrayRef), to)
-        }
+        (DataType::Float32 | DataType::Float64, to) if is_int(to) => numbers::ints_of_floats(column, to),
+        (DataType::Float64, DataType::Float32) => numbers::narrowed(column.as_primitive()),
+        (DataType::Decimal128(_, scale), to) if is_int(to) => numbers::ints_of_decimals(column, *scale, to),
         (DataType::Decimal128(_, scale), DataType::Decimal128(digits, wanted)) => {
             let decimals = column.as_primitive::<Decimal128Type>().iter();
             let one = |value: i128| rescaled(value, *scale, *digits, *wanted);
@@ -354,47 +279,9 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), DataType::List(item)) => {
             elements(column, item)
         }
-        (from, to) if is_int(from) => converted_int(column, to),
+        (from, to) if is_int(from) => numbers::converted_int(column, to),
         _ => Ok(cast_with_options(column, to, &CastOptions { safe: false, ..CastOptions::default() })?),
     }
-}
-
-/// Changes the scale of a decimal from `scale` to `wanted`, and rounds half away from zero.
-///
-/// # Errors
-/// The result has more than `digits` digits.
-fn rescaled(value: i128, scale: i8, digits: u8, wanted: i8) -> Result<i128> {
-    let power = |by: i8| 10_i128.checked_pow(u32::try_from(by).unwrap_or(0));
-    let rescaled = if wanted >= scale {
-        power(wanted - scale).and_then(|power| value.checked_mul(power))
-    } else {
-        power(scale - wanted).map(|power| rounded_quotient(value, power))
-    };
-    let fits = |value: &i128| value.unsigned_abs() < 10_u128.pow(digits.into());
-    rescaled.filter(fits).ok_or_else(|| refusal(state::RANGE, "numeric field overflow"))
-}
-
-/// Converts whole numbers to another type of whole numbers, or to decimals.
-fn converted_int(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(column, to, &options).map_err(|_| match to {
-        DataType::Decimal128(..) => refusal(state::RANGE, "numeric field overflow"),
-        to => refusal(state::RANGE, out_of_range(to)),
-    })
-}
-
-fn out_of_range(to: &DataType) -> String {
-    format!("{} out of range", type_name(to))
-}
-
-/// Returns floating point as text with the significant digits that PostgreSQL's cast to `numeric`
-/// keeps: 15, or 6 for `real`.
-fn float_digits(column: &ArrayRef) -> Result<ArrayRef> {
-    let places = if *column.data_type() == DataType::Float32 { 5 } else { 14 };
-    let floats = cast(column, &DataType::Float64)?;
-    let text = |value: f64| format!("{value:.places$e}");
-    let texts = floats.as_primitive::<Float64Type>().iter().map(|value| value.map(text));
-    Ok(Arc::new(texts.collect::<StringArray>()))
 }
 
 fn elements(column: &ArrayRef, item: &FieldRef) -> Result<ArrayRef> {
@@ -419,13 +306,11 @@ fn elements(column: &ArrayRef, item: &FieldRef) -> Result<ArrayRef> {
     })
 }
 
-fn converted_float(values: &Float64Array, to: &DataType) -> Result<ArrayRef> {
-    let values: ArrayRef = Arc::new(values.clone());
-    if *to == DataType::Float32 { converted(&values, to) } else { Ok(values) }
-}
-
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::array::Float64Array;
+    use datafusion::arrow::datatypes::TimeUnit;
+
     use super::*;
 
     #[track_caller]

@@ -12,7 +12,8 @@ use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit};
 use datafusion::error::Result;
 
-use super::{converted_float, invalid, points, rescaled};
+use super::numbers::{converted_float, rescaled};
+use super::{invalid, points};
 use crate::engine::types::exact::decimals::{DIGITS_MAX, too_long};
 use crate::engine::types::exact::type_names::{is_int, is_text, refused, type_name};
 use crate::failure::{refusal, state};
