@@ -19,9 +19,9 @@ const ROLES_MIN: usize = 64;
 
 /// Accounts of all clients. Clones are cheap and share the same accounts.
 #[derive(Clone)]
-pub struct Accounts(Arc<Shared>);
+pub struct Accounts(Arc<SharedAccounts>);
 
-struct Shared {
+struct SharedAccounts {
     all: Arc<Account>,
     role_bytes_max: u64,
     connection_bytes_max: u64,
@@ -48,7 +48,7 @@ impl Accounts {
     pub fn new(bytes_max: u64, request_bytes_max: u64) -> Accounts {
         let at_least = |part: u64| part.max(request_bytes_max).min(bytes_max);
         let roles = Roles { by_name: FxHashMap::default(), prune_at: ROLES_MIN };
-        Accounts(Arc::new(Shared {
+        Accounts(Arc::new(SharedAccounts {
             all: Account::new("all clients", bytes_max, None),
             role_bytes_max: at_least(bytes_max / 2),
             connection_bytes_max: at_least(bytes_max / 4),

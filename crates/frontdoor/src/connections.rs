@@ -34,9 +34,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Connections of one listener. Clones are cheap. Any thread may use them, but some methods require
 /// a core.
 #[derive(Clone)]
-pub struct Connections(Arc<Shared>);
+pub struct Connections(Arc<SharedConnections>);
 
-struct Shared {
+struct SharedConnections {
     limits: Limits,
     report: Box<dyn Fn(&Refusals) + Send + Sync>,
     /// Handle to the lanes, set by `begin`.
@@ -48,11 +48,11 @@ struct Shared {
     closed: AtomicU64,
     refused: AtomicU64,
     /// State on core 0, between `begin` and `end`.
-    state: PerCore<State>,
+    state: PerCore<AdmissionState>,
 }
 
 /// State on core 0.
-struct State {
+struct AdmissionState {
     occupancy: RefCell<Occupancy>,
     /// Channel to close each connection that has not logged in.
     closers: RefCell<FxHashMap<Id, cross::Sender<()>>>,
@@ -71,7 +71,7 @@ impl Connections {
     /// Creates the connections of a listener. Calls `report` on core 0's fast lane, at most once
     /// per second.
     pub fn new(limits: Limits, report: impl Fn(&Refusals) + Send + Sync + 'static) -> Connections {
-        Connections(Arc::new(Shared {
+        Connections(Arc::new(SharedConnections {
             limits,
             report: Box::new(report),
             lanes: OnceLock::new(),
@@ -126,7 +126,7 @@ impl Connections {
         assert_eq!(lanes::current_core(), 0, "connections are counted on core 0");
         self.0.lanes.get_or_init(lanes::handle);
         self.0.transfers.get_or_init(|| (0..lanes::cores()).map(|_| AtomicUsize::new(0)).collect());
-        let state = State {
+        let state = AdmissionState {
             occupancy: RefCell::new(Occupancy::new(self.0.limits)),
             closers: RefCell::default(),
             refusals: Cell::default(),
@@ -146,7 +146,7 @@ impl Connections {
     /// # Panics
     /// Panics before [`Connections::begin`].
     #[must_use]
-    pub fn accept(&self, peer: IpAddr) -> Slot {
+    pub fn accept(&self, peer: IpAddr) -> ConnectionSlot {
         let state = self.0.state.get().expect("connections are accepted between begin and end");
         let (id, closed) = state.occupancy.borrow_mut().accept(peer);
         let (closer, closing) = cross::oneshot();
@@ -163,11 +163,11 @@ impl Connections {
             });
         }
         self.0.open.fetch_add(1, SeqCst);
-        Slot { connections: self.clone(), id, peer, closing: Cell::new(Some(closing)) }
+        ConnectionSlot { connections: self.clone(), id, peer, closing: Cell::new(Some(closing)) }
     }
 
     /// Adds to the refusals, and starts the task that reports them.
-    fn record_refusals(&self, state: &Rc<State>, add: impl FnOnce(Refusals) -> Refusals) {
+    fn record_refusals(&self, state: &Rc<AdmissionState>, add: impl FnOnce(Refusals) -> Refusals) {
         state.refusals.set(add(state.refusals.get()));
         if state.reporting.replace(true) {
             return;
@@ -192,9 +192,9 @@ impl Connections {
     /// waiting for that core. Calls `begin` there on the fast lane with the socket. Tasks that it
     /// spawns have a flow of their own, by which turn goes round the connections of a level. Call
     /// it on core 0's fast lane.
-    pub fn hand_over<F>(&self, first: usize, stream: TcpStream, slot: Slot, begin: F)
+    pub fn hand_over<F>(&self, first: usize, stream: TcpStream, slot: ConnectionSlot, begin: F)
     where
-        F: FnOnce(TcpStream, Slot) + Send + 'static,
+        F: FnOnce(TcpStream, ConnectionSlot) + Send + 'static,
     {
         let transfers = self.0.transfers.get().expect("set by begin");
         let (own, cores) = (lanes::current_core(), transfers.len());
@@ -254,20 +254,23 @@ impl Drop for Transfer {
 }
 
 /// A counted connection. Dropping it releases its counts.
-pub struct Slot {
+pub struct ConnectionSlot {
     connections: Connections,
     id: Id,
     peer: IpAddr,
     closing: Cell<Option<cross::Receiver<()>>>,
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for ConnectionSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("id", &self.id).field("peer", &self.peer).finish_non_exhaustive()
+        f.debug_struct("ConnectionSlot")
+            .field("id", &self.id)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
     }
 }
 
-impl Slot {
+impl ConnectionSlot {
     /// Runs `login` for at most `limit`. `None`: the time is over, or the connection was closed to
     /// admit newer ones.
     pub async fn log_in<T>(&self, limit: Duration, login: impl Future<Output = T>) -> Option<T> {
@@ -322,7 +325,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         // Keep this order: once the count is zero, all messages that release slots have been sent.
         self.connections.leave(self.id);

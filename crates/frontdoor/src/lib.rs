@@ -6,9 +6,9 @@
 //!    of the address with the most is closed.
 //! 2. [`Connections::hand_over`] sends the socket to a core without waiting for that core.
 //!    [`Limits::within`] bounds the sockets of all listeners by the descriptors of the process.
-//! 3. [`Slot::enter`] counts a session once its role is known. Superusers have reserved sessions
-//!    when all others are in use.
-//! 4. Dropping the [`Slot`] releases all counts, also if its task panics.
+//! 3. [`ConnectionSlot::enter`] counts a session once its role is known. Superusers have reserved
+//!    sessions when all others are in use.
+//! 4. Dropping the [`ConnectionSlot`] releases all counts, also if its task panics.
 //!
 //! This crate knows no protocol. Core 0 accepts sockets and owns the counts of a listener. Other
 //! cores send messages to it, so that no lock is needed.
@@ -28,7 +28,7 @@ mod tls;
 pub use accept::accept;
 pub use account::{Account, Accounts, Charge, Full};
 pub use client::{ClientFiles, TlsClient};
-pub use connections::{CLOSING_MAX, Connections, Slot, TRANSFERS_MAX};
+pub use connections::{CLOSING_MAX, ConnectionSlot, Connections, TRANSFERS_MAX};
 pub use limits::Limits;
 pub use listen::{ListenError, check_address, listen};
 pub use occupancy::Refused;

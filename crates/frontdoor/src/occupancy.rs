@@ -41,7 +41,7 @@ pub(crate) type Id = u64;
 pub(crate) struct Occupancy {
     limits: Limits,
     next: Id,
-    connections: HashMap<Id, Connection>,
+    connections: HashMap<Id, OpenConnection>,
     addresses: HashMap<IpAddr, Address>,
     /// Addresses with connections that have not logged in: their number, the oldest one, and the
     /// address. The last entry has the highest number, and the oldest connection among equal
@@ -53,7 +53,7 @@ pub(crate) struct Occupancy {
 }
 
 #[derive(Debug)]
-struct Connection {
+struct OpenConnection {
     address: IpAddr,
     /// `None`: the connection has not logged in.
     role: Option<Arc<str>>,
@@ -85,7 +85,7 @@ impl Occupancy {
     pub(crate) fn accept(&mut self, ip: IpAddr) -> (Id, Option<Id>) {
         let (id, address) = (self.next, network(ip));
         self.next += 1;
-        self.connections.insert(id, Connection { address, role: None });
+        self.connections.insert(id, OpenConnection { address, role: None });
         self.logins += 1;
         let own = self.change_logins(address, |logins| {
             logins.insert(id);
@@ -107,7 +107,7 @@ impl Occupancy {
     /// Counts a connection as a session of `role` from now on.
     pub(crate) fn enter(&mut self, id: Id, role: &Arc<str>, is_superuser: bool) -> Result<(), Refused> {
         let address = match self.connections.get(&id) {
-            Some(Connection { address, role: None }) => *address,
+            Some(OpenConnection { address, role: None }) => *address,
             Some(_) => return Ok(()),
             None => return Err(Refused::Closed),
         };
@@ -132,13 +132,13 @@ impl Occupancy {
         self.sessions += 1;
         self.addresses.entry(address).or_default().sessions += 1;
         *self.roles.entry(role.clone()).or_default() += 1;
-        self.connections.insert(id, Connection { address, role: Some(role.clone()) });
+        self.connections.insert(id, OpenConnection { address, role: Some(role.clone()) });
         Ok(())
     }
 
     /// Removes a connection. Does nothing for a connection that was closed in exchange for another.
     pub(crate) fn leave(&mut self, id: Id) {
-        let Some(Connection { address, role }) = self.connections.remove(&id) else { return };
+        let Some(OpenConnection { address, role }) = self.connections.remove(&id) else { return };
         let Some(role) = role else {
             self.logins -= 1;
             self.change_logins(address, |logins| {

@@ -43,7 +43,7 @@ impl TlsFiles {
 /// Certificate of the server with its key, for TLS 1.2 and 1.3. Clones are cheap, and all of them
 /// change when the files are read again.
 #[derive(Clone)]
-pub struct Tls(Arc<Shared>);
+pub struct Tls(Arc<SharedTls>);
 
 /// A TLS handshake that failed.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct RefusedTls<'a> {
 
 type Report = dyn Fn(&RefusedTls<'_>) + Send + Sync;
 
-struct Shared {
+struct SharedTls {
     files: TlsFiles,
     /// Receiver of failed handshakes.
     report: OnceLock<Box<Report>>,
@@ -92,7 +92,7 @@ impl Tls {
     /// A text with the file and the problem, or a key that belongs to another certificate.
     pub fn from_files(files: TlsFiles) -> Result<Tls, String> {
         let current = RwLock::new(Arc::new(Certificate::read(&files)?));
-        Ok(Tls(Arc::new(Shared {
+        Ok(Tls(Arc::new(SharedTls {
             files,
             report: OnceLock::new(),
             reported_s: AtomicU64::new(u64::MAX),

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use frontdoor::{Charge, ClientCertificates, ReadHalf, Slot, Stream};
+use frontdoor::{Charge, ClientCertificates, ConnectionSlot, ReadHalf, Stream};
 use lanes::net::TcpStream;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use wire::{Decoded, Decoder, Direction, Envelope, Failure, Limits, Version};
@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     pub(crate) wrong_passwords: u32,
     /// Number of frames read before authentication.
     handshake_frames: u32,
-    pub(crate) slot: Rc<Slot>,
+    pub(crate) slot: Rc<ConnectionSlot>,
     /// True once STARTUP has fixed the protocol version.
     pub(crate) started: bool,
     stream: ReadHalf,
@@ -89,7 +89,7 @@ impl Connection {
     /// handshake.
     pub(crate) async fn open(
         session: Rc<Session>,
-        slot: Rc<Slot>,
+        slot: Rc<ConnectionSlot>,
         stream: TcpStream,
     ) -> Result<Connection, Ended> {
         let config = &session.core.shared.config;

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use engine::Warnings;
-use frontdoor::Slot;
+use frontdoor::ConnectionSlot;
 use lanes::net::TcpStream;
 use wire::{Decoded, Envelope, Limits};
 
@@ -68,7 +68,7 @@ impl Drop for Listed {
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot) {
     let slot = Rc::new(slot);
     let id = sessions.next_id.replace(sessions.next_id.get() + 1);
     // Ignore a failure: the socket has failed then, and the first read reports it.

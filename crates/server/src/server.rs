@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use access::Access;
 use engine::Engine;
-use frontdoor::{Connections, ListenError, Slot};
+use frontdoor::{ConnectionSlot, Connections, ListenError};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::time::Instant;
 use lanes::{Group, Lanes};
@@ -177,7 +177,7 @@ impl Server {
     }
 
     /// Serves a connection on this core.
-    fn begin(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+    fn begin(&self, stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot) {
         if let Some(sessions) = sessions::here(&self.shared) {
             lanes::spawn(Group::DRIVER, serve(sessions, stream, peer, slot)).detach();
         }

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 
 /// Visits a tree. Returns `Break` if the visitor ended the walk.
 pub(crate) fn walk(tree: &impl Visit, visitor: &mut dyn Visitor<Break = ()>) -> ControlFlow<()> {
-    tree.visit(&mut Shared(visitor))
+    tree.visit(&mut SharedVisitor(visitor))
 }
 
 /// Visits a tree that the visitor may change. Returns `Break` if the visitor ended the walk.
@@ -19,7 +19,7 @@ pub(crate) fn walk_mut(
     tree: &mut impl VisitMut,
     visitor: &mut dyn VisitorMut<Break = ()>,
 ) -> ControlFlow<()> {
-    tree.visit(&mut Exclusive(visitor))
+    tree.visit(&mut ExclusiveVisitor(visitor))
 }
 
 /// Continues a walk unless `result` is an error.
@@ -75,22 +75,22 @@ pub(crate) fn relations(
     walk(tree, &mut Relations(visit))
 }
 
-struct Shared<'a>(&'a mut dyn Visitor<Break = ()>);
+struct SharedVisitor<'a>(&'a mut dyn Visitor<Break = ()>);
 
-struct Exclusive<'a>(&'a mut dyn VisitorMut<Break = ()>);
+struct ExclusiveVisitor<'a>(&'a mut dyn VisitorMut<Break = ()>);
 
 /// Forwards each method to the trait object. A method that a newer sqlparser adds must be added
 /// here: visitors would not be called by it.
 macro_rules! forward {
     ($($method:ident($node:ty),)*) => {
-        impl Visitor for Shared<'_> {
+        impl Visitor for SharedVisitor<'_> {
             type Break = ();
             $(fn $method(&mut self, node: &$node) -> ControlFlow<()> {
                 self.0.$method(node)
             })*
         }
 
-        impl VisitorMut for Exclusive<'_> {
+        impl VisitorMut for ExclusiveVisitor<'_> {
             type Break = ();
             $(fn $method(&mut self, node: &mut $node) -> ControlFlow<()> {
                 self.0.$method(node)

@@ -73,7 +73,7 @@ enum Feature {
 
 /// Replacement of a client's statement.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Replacement {
     pub(crate) text: String,
     /// Number of parameters of the client's statement. The replacement may not use all.
     pub(crate) parameters: usize,
@@ -82,7 +82,7 @@ pub(crate) struct Answer {
 }
 
 /// Returns the replacement of a statement, if it is one of a known client.
-pub(crate) fn answer(statement: &Statement) -> Option<Answer> {
+pub(crate) fn answer(statement: &Statement) -> Option<Replacement> {
     let comparisons = comparisons(statement);
     let query = QUERIES.iter().find(|query| query.is(statement, &comparisons))?;
     let mut conditions: Vec<String> = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) fn answer(statement: &Statement) -> Option<Answer> {
         conditions.push("true".to_owned());
     }
     let text = query.replacement.replace(CONDITIONS, &conditions.join(" AND "));
-    Some(Answer { text, parameters: parameters(statement), types: &query.parameters })
+    Some(Replacement { text, parameters: parameters(statement), types: &query.parameters })
 }
 
 impl ClientQuery {
@@ -373,7 +373,9 @@ mod tests {
         let asked = "SELECT attr.x AS indnullsnotdistinct FROM (SELECT con.conrelid AS conrelid, \
                      unnest(pg_catalog.pg_index.indkey) AS attnum, generate_subscripts(x, $1::INTEGER) FROM con \
                      WHERE pg_catalog.pg_constraint.contype = $3::VARCHAR AND con.conrelid IN ($4, $12)) AS attr";
-        let Some(Answer { text, parameters, .. }) = answer(&parsed(asked)) else { panic!("it is known") };
+        let Some(Replacement { text, parameters, .. }) = answer(&parsed(asked)) else {
+            panic!("it is known")
+        };
         assert!(text.contains("WHERE c.oid IN ($4, $12) AND k.contype = $3::VARCHAR GROUP BY"), "{text}");
         assert_eq!(parameters, 12);
     }

@@ -36,17 +36,17 @@ impl From<&str> for Cell {
     }
 }
 
-type Row = Vec<Cell>;
+type ViewRow = Vec<Cell>;
 
 /// A view. The names of numeric columns begin with `#`.
 #[derive(Debug)]
 struct View {
     name: &'static str,
     columns: &'static [&'static str],
-    rows: fn(&InformationSchema) -> Vec<Row>,
+    rows: fn(&InformationSchema) -> Vec<ViewRow>,
 }
 
-const NOTHING: fn(&InformationSchema) -> Vec<Row> = |_| Vec::new();
+const NOTHING: fn(&InformationSchema) -> Vec<ViewRow> = |_| Vec::new();
 
 static VIEWS: [View; 14] = [
     View {
@@ -167,7 +167,7 @@ static VIEWS: [View; 14] = [
             "constraint_name",
         ],
         rows: |schema| {
-            let row = |row: Row| [&row[3..7], &row[..3]].concat();
+            let row = |row: ViewRow| [&row[3..7], &row[..3]].concat();
             schema.key_columns().into_iter().map(row).collect()
         },
     },
@@ -314,7 +314,7 @@ impl InformationSchema {
         shown.collect::<Vec<_>>().into_iter()
     }
 
-    fn schemata(&self) -> Vec<Row> {
+    fn schemata(&self) -> Vec<ViewRow> {
         let row = |name: String| {
             let (catalog, owner) = (Cell::from(CATALOG), Cell::from(&*self.owner));
             let nulls = [const { Cell::Null }; 4];
@@ -325,7 +325,7 @@ impl InformationSchema {
         keyspaces.chain(others).map(row).collect()
     }
 
-    fn tables(&self) -> Vec<Row> {
+    fn tables(&self) -> Vec<ViewRow> {
         let row = |table: Arc<TableDef>| {
             let nulls = [const { Cell::Null }; 5];
             let end = [Cell::from("NO"), "NO".into(), Cell::Null];
@@ -334,11 +334,11 @@ impl InformationSchema {
         self.shown().map(row).collect()
     }
 
-    fn columns(&self) -> Vec<Row> {
+    fn columns(&self) -> Vec<ViewRow> {
         self.shown().flat_map(|table| self.columns_of(&table)).collect()
     }
 
-    fn columns_of(&self, table: &TableDef) -> Vec<Row> {
+    fn columns_of(&self, table: &TableDef) -> Vec<ViewRow> {
         let schema = schema_of(table, self.decimal_scale);
         let row = |(place, field): (usize, &Arc<Field>)| {
             let ty = type_of(field).unwrap_or(Type::UNKNOWN);
@@ -368,7 +368,7 @@ impl InformationSchema {
     }
 
     /// Returns the constraints: the primary key of each table.
-    fn constraints(&self) -> Vec<Row> {
+    fn constraints(&self) -> Vec<ViewRow> {
         let row = |table: Arc<TableDef>| {
             let end = ["PRIMARY KEY", "NO", "NO", "YES", "NO"].map(Cell::from);
             [&constraint(&table)[..], &located(&table), &end].concat()
@@ -376,14 +376,14 @@ impl InformationSchema {
         self.shown().map(row).collect()
     }
 
-    fn key_columns(&self) -> Vec<Row> {
+    fn key_columns(&self) -> Vec<ViewRow> {
         let of = |table: Arc<TableDef>| {
             let keys = table.partition_key().chain(table.clustering()).enumerate();
             let row = |(place, column): (usize, &::schema::ColumnDef)| {
                 let end = [column.name.as_str().into(), position(place), Cell::Null];
                 [&constraint(&table)[..], &located(&table), &end].concat()
             };
-            keys.map(row).collect::<Vec<Row>>()
+            keys.map(row).collect::<Vec<ViewRow>>()
         };
         self.shown().flat_map(of).collect()
     }
@@ -394,11 +394,11 @@ fn position(place: usize) -> Cell {
     Cell::Number(i32::try_from(place + 1).unwrap_or(i32::MAX))
 }
 
-fn located(table: &TableDef) -> Row {
+fn located(table: &TableDef) -> ViewRow {
     vec![CATALOG.into(), table.keyspace.as_str().into(), table.name.as_str().into()]
 }
 
-fn constraint(table: &TableDef) -> Row {
+fn constraint(table: &TableDef) -> ViewRow {
     vec![CATALOG.into(), table.keyspace.as_str().into(), Cell::Text(format!("{}_pkey", table.name))]
 }
 
@@ -437,7 +437,7 @@ fn number_of(udt_name: &str) -> (Cell, Cell, Cell) {
     }
 }
 
-fn batch(view: &View, rows: &[Row]) -> Result<RecordBatch> {
+fn batch(view: &View, rows: &[ViewRow]) -> Result<RecordBatch> {
     let (mut fields, mut arrays): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
     for (place, column) in view.columns.iter().enumerate() {
         let cells = rows.iter().map(|row| &row[place]);
@@ -536,7 +536,7 @@ mod tests {
             assert_eq!(batch(view, &rows).expect(view.name).num_rows(), rows.len());
         }
         let columns = rows_of(&VIEWS[2], Some(viewer));
-        let shown = |row: &Row, place: usize| match &row[place] {
+        let shown = |row: &ViewRow, place: usize| match &row[place] {
             Cell::Text(text) => text.clone(),
             Cell::Number(number) => number.to_string(),
             Cell::Null => "-".to_owned(),

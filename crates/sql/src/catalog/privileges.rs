@@ -18,33 +18,33 @@ use crate::failure::{refusal, state};
 
 /// Kind of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Kind {
+enum ObjectKind {
     Table,
     Schema,
     Database,
 }
 
-impl Kind {
+impl ObjectKind {
     /// Returns the privileges on such an object: first those that a reader has.
     fn privileges(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Kind::Table => (
+            ObjectKind::Table => (
                 &["SELECT"],
                 &["INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER", "MAINTAIN"],
             ),
-            Kind::Schema => (&["USAGE"], &["CREATE"]),
-            Kind::Database => (&["CONNECT"], &["CREATE", "TEMPORARY", "TEMP"]),
+            ObjectKind::Schema => (&["USAGE"], &["CREATE"]),
+            ObjectKind::Database => (&["CONNECT"], &["CREATE", "TEMPORARY", "TEMP"]),
         }
     }
 }
 
 /// Functions by name, with the number of arguments between the object and the privilege.
-const FUNCTIONS: [(&str, Kind, usize); 5] = [
-    ("has_table_privilege", Kind::Table, 0),
-    ("has_any_column_privilege", Kind::Table, 0),
-    ("has_column_privilege", Kind::Table, 1),
-    ("has_schema_privilege", Kind::Schema, 0),
-    ("has_database_privilege", Kind::Database, 0),
+const FUNCTIONS: [(&str, ObjectKind, usize); 5] = [
+    ("has_table_privilege", ObjectKind::Table, 0),
+    ("has_any_column_privilege", ObjectKind::Table, 0),
+    ("has_column_privilege", ObjectKind::Table, 1),
+    ("has_schema_privilege", ObjectKind::Schema, 0),
+    ("has_database_privilege", ObjectKind::Database, 0),
 ];
 
 /// Returns the functions for a session of `user`, whose tables without a keyspace are in `schema`.
@@ -65,7 +65,7 @@ pub(crate) fn functions(catalog: &Arc<Catalog>, user: &str, schema: &str) -> imp
 /// `has_…_privilege([user,] object, … privilege)`.
 struct HasPrivilege {
     name: &'static str,
-    kind: Kind,
+    kind: ObjectKind,
     between: usize,
     user: String,
     schema: String,
@@ -130,13 +130,13 @@ impl HasPrivilege {
         let parts: Vec<String> = name.split('.').map(unquoted).collect();
         let missing = |what: &str, code| Err(refusal(code, format!("{what} \"{name}\" does not exist")));
         match (self.kind, &parts[..]) {
-            (Kind::Database, [database]) if database == CATALOG => Ok(true),
-            (Kind::Database, _) => missing("database", state::NO_DATABASE),
-            (Kind::Schema, [schema]) if shows(schema) && self.has_schema(schema) => Ok(true),
-            (Kind::Schema, _) => missing("schema", state::NO_SCHEMA),
-            (Kind::Table, [table]) => self.sees(&self.schema, table, &name),
-            (Kind::Table, [.., keyspace, table]) => self.sees(keyspace, table, &name),
-            (Kind::Table, []) => missing("relation", state::NO_TABLE),
+            (ObjectKind::Database, [database]) if database == CATALOG => Ok(true),
+            (ObjectKind::Database, _) => missing("database", state::NO_DATABASE),
+            (ObjectKind::Schema, [schema]) if shows(schema) && self.has_schema(schema) => Ok(true),
+            (ObjectKind::Schema, _) => missing("schema", state::NO_SCHEMA),
+            (ObjectKind::Table, [table]) => self.sees(&self.schema, table, &name),
+            (ObjectKind::Table, [.., keyspace, table]) => self.sees(keyspace, table, &name),
+            (ObjectKind::Table, []) => missing("relation", state::NO_TABLE),
         }
     }
 

@@ -26,7 +26,7 @@ use datafusion_pg_catalog::setup_pg_catalog;
 use engine::Guardrails;
 use uuid::Uuid;
 
-use crate::catalog::client_queries::{self, Answer};
+use crate::catalog::client_queries::{self, Replacement};
 use crate::catalog::pg_catalog::{self, PgCatalog};
 use crate::catalog::privileges;
 use crate::catalog::{CATALOG, Catalog, Tables};
@@ -429,7 +429,7 @@ async fn converted(
     planning::step_converting(
         &statement,
         nodes,
-        &planning::Names { tables, schema, is_aggregate: &is_aggregate },
+        &planning::StatementNames { tables, schema, is_aggregate: &is_aggregate },
     )?;
     let plan = state.statement_to_plan(explained(statement)?).await?;
     planning::step_with(&plan)?;
@@ -458,7 +458,7 @@ fn columns_of(name: &ObjectName, tables: &Tables, schema: &str) -> Option<Vec<St
 
 /// Returns the replacement of a known client's statement over the catalog. All of these contain
 /// `pg_`.
-fn replacement(text: &str) -> Result<Option<Answer>, Failure> {
+fn replacement(text: &str) -> Result<Option<Replacement>, Failure> {
     if !text.contains("pg_") {
         return Ok(None);
     }

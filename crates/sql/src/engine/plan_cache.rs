@@ -19,14 +19,14 @@ const PLANS_MAX: usize = 64;
 /// never repeated. The longest query of TPC-H and ClickBench has 1.4 KiB.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-struct Entry {
+struct CachedPlan {
     text: Box<str>,
     options: PlanOptions,
     tables: Tables,
     planned: Arc<Planned>,
 }
 
-impl Entry {
+impl CachedPlan {
     fn is_of(&self, text: &str, options: &PlanOptions) -> bool {
         *self.text == *text && self.options == *options
     }
@@ -36,7 +36,7 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct PlanCache {
     /// Most recently used last.
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Vec<CachedPlan>>,
     hits: AtomicU64,
     /// Number and size of the entries, as copies for metrics: a fast lane must not wait for the
     /// lock.
@@ -67,7 +67,7 @@ impl PlanCache {
     /// Looks up the plan of a statement.
     pub(crate) fn find(&self, text: &str, options: &PlanOptions, tables: &Tables) -> Found {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |entry: &Entry| entry.is_of(text, options) && entry.tables.are(tables);
+        let same = |entry: &CachedPlan| entry.is_of(text, options) && entry.tables.are(tables);
         if let Some(at) = entries.iter().position(same) {
             entries[at..].rotate_left(1);
             self.hits.fetch_add(1, Relaxed);
@@ -90,10 +90,11 @@ impl PlanCache {
         if text.len() > TEXT_BYTES_MAX {
             return;
         }
-        let entry = Entry { text: text.into(), options: options.clone(), tables, planned: planned.clone() };
+        let entry =
+            CachedPlan { text: text.into(), options: options.clone(), tables, planned: planned.clone() };
         let mut gone = Vec::new();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let replaced = |other: &Entry| other.is_of(text, options) || !other.tables.are(&entry.tables);
+        let replaced = |other: &CachedPlan| other.is_of(text, options) || !other.tables.are(&entry.tables);
         gone.extend(entries.extract_if(.., |other| replaced(other)));
         if entries.len() == PLANS_MAX {
             gone.push(entries.remove(0));

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::failure::{Failure, state};
 use crate::postgres::connection_status::ConnectionStatus;
-use crate::postgres::counts::{Counts, add};
+use crate::postgres::counts::{SqlCounters, add};
 use crate::postgres::error::End;
 use crate::postgres::message::{Body, Frame, LARGE_BYTES};
 use crate::postgres::output::OUTPUT_BYTES;
@@ -53,7 +53,7 @@ struct Large {
 }
 
 /// See the head of this file.
-pub(crate) struct Connection {
+pub(crate) struct ClientConnection {
     /// `None` if the TLS handshake failed.
     stream: Option<Stream>,
     input: BytesMut,
@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     large: Option<Large>,
     /// Account that large messages are charged to. `None` before login.
     account: Option<Arc<Account>>,
-    counts: Rc<Counts>,
+    counts: Rc<SqlCounters>,
     /// State shown in system tables.
     status: Rc<ConnectionStatus>,
     /// Size of its buffers that `counts` includes.
@@ -75,15 +75,15 @@ pub(crate) struct Connection {
     waits_for_socket: bool,
 }
 
-impl Connection {
+impl ClientConnection {
     pub(crate) fn new(
         stream: TcpStream,
         message_bytes_max: usize,
-        counts: Rc<Counts>,
+        counts: Rc<SqlCounters>,
         status: Rc<ConnectionStatus>,
-    ) -> Connection {
+    ) -> ClientConnection {
         add(&counts.connections, 1);
-        Connection {
+        ClientConnection {
             stream: Some(Stream::Plain(stream)),
             input: BytesMut::new(),
             output: BytesMut::new(),
@@ -357,9 +357,9 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
-        let Counts { connections, buffer_bytes, .. } = &*self.counts;
+        let SqlCounters { connections, buffer_bytes, .. } = &*self.counts;
         connections.set(connections.get() - 1);
         buffer_bytes.set(buffer_bytes.get() - self.buffer_bytes);
     }

@@ -9,7 +9,7 @@ use crate::engine::plan_cache::PlanCacheCounts;
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct SqlCounters {
     pub(crate) connections: Cell<u64>,
     pub(crate) accepted: Cell<u64>,
     pub(crate) refused: Cell<u64>,
@@ -31,9 +31,9 @@ pub(crate) fn add(count: &Cell<u64>, more: u64) {
     count.set(count.get() + more);
 }
 
-type Row = (Metric, fn(&Counts, &PlanCacheCounts) -> u64);
+type MetricReader = (Metric, fn(&SqlCounters, &PlanCacheCounts) -> u64);
 
-static ROWS: [Row; 12] = [
+static ROWS: [MetricReader; 12] = [
     (
         Metric::gauge("fairlane_sql_connections", "SQL connections now, those that log in among them."),
         |c, _| c.connections.get(),
@@ -91,9 +91,10 @@ static ROWS: [Row; 12] = [
     ),
 ];
 
-impl Counts {
+impl SqlCounters {
     pub(crate) fn measures(&self, plans: PlanCacheCounts) -> Vec<Measure> {
-        let measure = |(metric, of): &'static Row| Measure { metric, value: of(self, &plans) as f64 };
+        let measure =
+            |(metric, of): &'static MetricReader| Measure { metric, value: of(self, &plans) as f64 };
         ROWS.iter().map(measure).collect()
     }
 

@@ -7,12 +7,12 @@ use std::rc::Rc;
 
 use access::{AuthError, Login, ScramStart};
 use bytes::Bytes;
-use frontdoor::Slot;
+use frontdoor::ConnectionSlot;
 use pgwire::messages::ProtocolVersion;
 use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion};
 
 use crate::failure::{Failure, state};
-use crate::postgres::connection::Connection;
+use crate::postgres::connection::ClientConnection;
 use crate::postgres::counts::add;
 use crate::postgres::error::End;
 use crate::postgres::message::{First, Frame};
@@ -48,8 +48,8 @@ struct Startup {
 pub(crate) async fn log_in(
     sql: &Sql,
     here: &Rc<Here>,
-    connection: &mut Connection,
-    slot: &Slot,
+    connection: &mut ClientConnection,
+    slot: &ConnectionSlot,
     peer: SocketAddr,
 ) -> Result<Client, End> {
     let startup = start(sql, connection).await?;
@@ -96,7 +96,7 @@ pub(crate) async fn log_in(
 
 /// Waits for the startup message. The client may request each kind of encryption once before it.
 /// A login thus takes at most five messages of [`crate::SqlConfig::startup_bytes_max`].
-async fn start(sql: &Sql, connection: &mut Connection) -> Result<Startup, End> {
+async fn start(sql: &Sql, connection: &mut ClientConnection) -> Result<Startup, End> {
     let (mut wanted_tls, mut wanted_gss) = (false, false);
     loop {
         let Frame { body, .. } = connection.next().await?;
@@ -141,7 +141,7 @@ async fn start(sql: &Sql, connection: &mut Connection) -> Result<Startup, End> {
 async fn authenticate(
     sql: &Sql,
     here: &Rc<Here>,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     user: &str,
     peer: SocketAddr,
 ) -> Result<Login, End> {

@@ -150,8 +150,8 @@ impl Shape {
     }
 
     /// Returns an encoder of a converted batch's rows, one at a time.
-    pub(crate) fn rows(&self, batch: RecordBatch) -> Rows {
-        Rows(encode_recordbatch(self.encoded.clone(), batch))
+    pub(crate) fn rows(&self, batch: RecordBatch) -> BatchRows {
+        BatchRows(encode_recordbatch(self.encoded.clone(), batch))
     }
 
     /// Returns true if some columns are converted.
@@ -200,9 +200,9 @@ pub(crate) fn texts(rows: &[Vec<String>]) -> Result<RecordBatch, Failure> {
 }
 
 /// Rows of one batch, to be encoded.
-pub(crate) struct Rows(Box<dyn Iterator<Item = pgwire::error::PgWireResult<DataRow>> + Send>);
+pub(crate) struct BatchRows(Box<dyn Iterator<Item = pgwire::error::PgWireResult<DataRow>> + Send>);
 
-impl Rows {
+impl BatchRows {
     /// Appends one row. Returns false if none is left.
     ///
     /// # Errors

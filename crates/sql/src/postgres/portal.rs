@@ -14,11 +14,11 @@ use workload::{Level, Ticket};
 
 use crate::engine::parse::text;
 use crate::failure::{Failure, state};
-use crate::postgres::connection::Connection;
+use crate::postgres::connection::ClientConnection;
 use crate::postgres::counts::add;
 use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
-use crate::postgres::query::{Progress, Running};
+use crate::postgres::query::{ChunkEnd, Running};
 use crate::postgres::server::{Cancel, Live};
 use crate::postgres::session::{Prepared, Session};
 use crate::postgres::statement::{SessionCommand, Statement};
@@ -93,7 +93,7 @@ impl Session {
     /// Sends the columns of a statement. If it has none, sends NoData when `is_asked`.
     pub(crate) async fn describe_portal(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         portal: &mut Portal,
         is_asked: bool,
     ) -> Result<(), RequestError> {
@@ -136,7 +136,7 @@ impl Session {
 
     pub(crate) async fn execute_portal(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         portal: &mut Portal,
         rows_max: u64,
     ) -> Result<(), RequestError> {
@@ -200,7 +200,7 @@ impl Session {
     /// the suspended query, if any.
     async fn rows(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         prepared: &Prepared,
         begun: Option<Suspended>,
         values: Option<datafusion::common::ParamValues>,
@@ -240,9 +240,9 @@ impl Session {
                 sent += rows;
                 running = left;
                 match progress {
-                    Progress::More => context.flush(self, connection).await?,
-                    Progress::Suspended => return Ok((sent, Some(running))),
-                    Progress::Done => return Ok((sent, None)),
+                    ChunkEnd::More => context.flush(self, connection).await?,
+                    ChunkEnd::Suspended => return Ok((sent, Some(running))),
+                    ChunkEnd::Done => return Ok((sent, None)),
                 }
             }
         };

@@ -14,9 +14,9 @@ use crate::engine::limits::batch_width::TooWide;
 use crate::engine::limits::function_bounds::widest;
 use crate::engine::plan::{Joins, Planned};
 use crate::failure::{Failure, state};
-use crate::postgres::output::{OUTPUT_BYTES, Rows, Shape};
+use crate::postgres::output::{BatchRows, OUTPUT_BYTES, Shape};
 use crate::run::memory::Held;
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::sizes::batch_bytes;
 
 /// Rows encoded between checks for a yield: some tens of microseconds.
@@ -33,13 +33,13 @@ pub(crate) struct Running {
     batches: SendableRecordBatchStream,
     shape: Shape,
     /// Rows of the last batch that are not encoded yet.
-    rows: Option<Rows>,
+    rows: Option<BatchRows>,
     /// Bytes of the longest of those rows, at most.
     row_bytes: usize,
     /// Memory of those rows, and of the copies that encoding one of them makes. Kept while the
     /// client does not ask for more.
     answer: Held,
-    pub(crate) run: Arc<Run>,
+    pub(crate) run: Arc<QueryRun>,
     restart: Option<Restart>,
 }
 
@@ -56,7 +56,7 @@ struct Restart {
 
 impl Restart {
     /// Adjusts the plan to avoid the failure. Returns false if a restart would not help.
-    fn after(&mut self, error: &DataFusionError, run: &Run) -> bool {
+    fn after(&mut self, error: &DataFusionError, run: &QueryRun) -> bool {
         if let Some(rows) = TooWide::of(error).and_then(TooWide::fewer_rows) {
             self.rows_max = rows;
             return true;
@@ -71,7 +71,7 @@ impl Restart {
 
 /// State of a query after a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Progress {
+pub(crate) enum ChunkEnd {
     /// The chunk is full.
     More,
     /// The client has all rows it asked for, and there may be more.
@@ -87,7 +87,7 @@ pub(crate) async fn start(
     planned: Arc<Planned>,
     values: Option<ParamValues>,
     shape: Shape,
-    run: Arc<Run>,
+    run: Arc<QueryRun>,
 ) -> Result<Running, Failure> {
     let (joins, rows_max) = (Joins::Hashed, usize::MAX);
     let physical = planned.physical(values.clone(), joins, rows_max).await?;
@@ -113,15 +113,15 @@ impl Running {
         &mut self,
         out: &mut BytesMut,
         rows_max: u64,
-    ) -> Result<(u64, Progress), Failure> {
+    ) -> Result<(u64, ChunkEnd), Failure> {
         let mut count = 0;
         loop {
             while let Some(rows) = &mut self.rows {
                 if count == rows_max {
-                    return Ok((count, Progress::Suspended));
+                    return Ok((count, ChunkEnd::Suspended));
                 }
                 if out.len() >= OUTPUT_BYTES {
-                    return Ok((count, Progress::More));
+                    return Ok((count, ChunkEnd::More));
                 }
                 if self.row_bytes > OUTPUT_BYTES {
                     // A buffer that grows by itself takes up to three times the row.
@@ -139,7 +139,7 @@ impl Running {
             }
             match self.next().await? {
                 Some(rows) => self.rows = Some(rows),
-                None => return Ok((count, Progress::Done)),
+                None => return Ok((count, ChunkEnd::Done)),
             }
             self.run.follow().await;
             lanes::heavy_yield().await;
@@ -156,7 +156,7 @@ impl Running {
         }
     }
 
-    async fn next(&mut self) -> Result<Option<Rows>, Failure> {
+    async fn next(&mut self) -> Result<Option<BatchRows>, Failure> {
         let mut next = self.batches.next().await;
         if let Some(mut restart) = self.restart.take() {
             // This ends: each restart has fewer rows in a batch, and joins become sorted once.
@@ -178,7 +178,7 @@ impl Running {
     }
 
     /// Prepares a batch for encoding, and charges it.
-    fn rows_of(&mut self, batch: RecordBatch) -> Result<Rows, Failure> {
+    fn rows_of(&mut self, batch: RecordBatch) -> Result<BatchRows, Failure> {
         let bytes = batch_bytes(&batch);
         // Converting makes texts of numbers and of lists.
         let texts = if self.shape.converts() { bytes.saturating_mul(TEXT_BYTES_PER_BYTE) } else { 0 };

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use frontdoor::Slot;
+use frontdoor::ConnectionSlot;
 use lanes::net::TcpStream;
 
-use crate::postgres::connection::Connection;
+use crate::postgres::connection::ClientConnection;
 use crate::postgres::connection_status::Ended;
 use crate::postgres::counts::add;
 use crate::postgres::error::End;
@@ -19,14 +19,14 @@ use crate::postgres::session::Session;
 const REFUSAL: Duration = Duration::from_secs(1);
 
 /// Serves a client until one side ends the connection.
-pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slot) {
+pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: ConnectionSlot) {
     let config = sql.config();
     let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::new(slot.peer(), 0));
     add(&here.counts.accepted, 1);
     let status = here.accept(peer);
     let _left = Left { here: here.clone(), number: status.number };
     let mut connection =
-        Connection::new(stream, config.startup_bytes_max, here.counts.clone(), status.clone());
+        ClientConnection::new(stream, config.startup_bytes_max, here.counts.clone(), status.clone());
     let login = status.unless_ended(login::log_in(&sql, &here, &mut connection, &slot, peer));
     let Some(login) = slot.log_in(config.startup_timeout, login).await else { return };
     let ended = match login {

@@ -23,9 +23,9 @@ use crate::config::{LogEvent, SlowStatement, SqlConfig};
 use crate::engine::plan::{Planner, Planning};
 use crate::postgres::cancel_attempts::CancelAttempts;
 use crate::postgres::connection_status::{self, ConnectionStatus, Ended};
-use crate::postgres::counts::Counts;
+use crate::postgres::counts::SqlCounters;
 use crate::run::engines::Engines;
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::spill::SpillSpace;
 use crate::run::tasks::Handles;
 
@@ -33,10 +33,10 @@ use crate::run::tasks::Handles;
 /// be called.
 #[derive(Clone, Debug)]
 pub struct Sql {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ListenerState>,
 }
 
-pub(super) struct Shared {
+pub(super) struct ListenerState {
     pub(super) config: SqlConfig,
     planner: Box<dyn Planning>,
     pub(super) handles: OnceLock<&'static Handles>,
@@ -50,13 +50,13 @@ pub(super) struct Shared {
     pub(super) engines: Engines,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ListenerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("ListenerState").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
-impl Shared {
+impl ListenerState {
     pub(super) fn planner(&self) -> &Planner {
         self.planner.planner()
     }
@@ -77,7 +77,7 @@ pub(crate) struct Query {
     pub(crate) began: Instant,
     pub(crate) state: StatementState,
     pub(crate) what: String,
-    pub(crate) run: Option<Arc<Run>>,
+    pub(crate) run: Option<Arc<QueryRun>>,
 }
 
 /// Writes to the log.
@@ -94,7 +94,7 @@ pub(crate) struct Here {
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) access: Rc<Access>,
     pub(crate) admission: Rc<Admission>,
-    pub(crate) counts: Rc<Counts>,
+    pub(crate) counts: Rc<SqlCounters>,
     /// All connections, also before login.
     pub(super) connections: RefCell<FxHashMap<i32, Rc<ConnectionStatus>>>,
     pub(super) sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
@@ -149,7 +149,7 @@ impl Sql {
         });
         let engines = Engines::default();
         let planner = Planner::new(engines.clone(), &config);
-        let shared = Shared {
+        let shared = ListenerState {
             config,
             planner: Box::new(planner),
             handles: OnceLock::new(),

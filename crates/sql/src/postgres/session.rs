@@ -22,7 +22,7 @@ use workload::Effective;
 use crate::catalog::CATALOG;
 use crate::engine::plan::Planned;
 use crate::failure::{Failure, state};
-use crate::postgres::connection::Connection;
+use crate::postgres::connection::ClientConnection;
 use crate::postgres::error::{End, RequestError};
 use crate::postgres::login::Client;
 use crate::postgres::message::{Frame, LARGE_BYTES};
@@ -129,14 +129,14 @@ impl Session {
     }
 
     /// Serves the client until one side ends the session. Returns the reason.
-    pub(crate) async fn run(mut self, connection: &mut Connection, number: i32) -> End {
+    pub(crate) async fn run(mut self, connection: &mut ClientConnection, number: i32) -> End {
         match self.serve(connection, number).await {
             Ok(()) => End::Gone,
             Err(end) => end,
         }
     }
 
-    async fn serve(&mut self, connection: &mut Connection, number: i32) -> Result<(), End> {
+    async fn serve(&mut self, connection: &mut ClientConnection, number: i32) -> Result<(), End> {
         for (name, value) in self.settings.reported() {
             connection.put_parameter(name, value)?;
         }
@@ -180,7 +180,7 @@ impl Session {
     /// Waits for the next message. Meanwhile checks the limits of suspended queries, and ends the
     /// session when it exceeds its idle limit. A stopping server ends the session here, before
     /// another message begins.
-    async fn wait(&mut self, connection: &mut Connection) -> Result<Frame, End> {
+    async fn wait(&mut self, connection: &mut ClientConnection) -> Result<Frame, End> {
         let began = lanes::time::now();
         let of_server = self.sql.config().idle_timeout;
         self.live.status.rest(&self.settings);
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    async fn ready(&mut self, connection: &mut Connection) -> Result<(), End> {
+    async fn ready(&mut self, connection: &mut ClientConnection) -> Result<(), End> {
         if self.transaction == TransactionStatus::Idle {
             self.close_portals();
         }
@@ -220,7 +220,7 @@ impl Session {
 
     /// Writes the output buffer. The session's statement is admitted until then, or until the
     /// socket takes no more: a client that does not read must not use up the limit of others.
-    async fn flush(&self, connection: &mut Connection) -> Result<(), End> {
+    async fn flush(&self, connection: &mut ClientConnection) -> Result<(), End> {
         let mut writing = pin!(connection.flush());
         poll_fn(|cx| {
             let polled = writing.as_mut().poll(cx);
@@ -231,7 +231,7 @@ impl Session {
     }
 
     /// Reports the failure of a statement, and ends the transaction.
-    fn put_failure(&mut self, connection: &mut Connection, failure: &Failure) -> Result<(), End> {
+    fn put_failure(&mut self, connection: &mut ClientConnection, failure: &Failure) -> Result<(), End> {
         connection.put_failure(failure)?;
         self.permits.refused();
         self.close_portals();
@@ -243,7 +243,7 @@ impl Session {
 
     /// Does not read the connection for the time that the error of a refused statement names. Ends
     /// early if the session is to end, or its client is gone.
-    async fn pause(&self, connection: &mut Connection) {
+    async fn pause(&self, connection: &mut ClientConnection) {
         let pause = self.permits.pause();
         if pause.is_zero() {
             return;
@@ -264,7 +264,11 @@ impl Session {
         connection.rest();
     }
 
-    async fn handle(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
+    async fn handle(
+        &mut self,
+        connection: &mut ClientConnection,
+        message: Frame,
+    ) -> Result<(), RequestError> {
         match message.kind {
             b'Q' => {
                 self.skips = false;
@@ -304,7 +308,7 @@ impl Session {
     /// Runs `f` here, or for a large message on a heavy lane in the session's level.
     async fn apart<T: Send + 'static>(
         &self,
-        connection: &Connection,
+        connection: &ClientConnection,
         is_large: bool,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, RequestError> {
@@ -316,7 +320,11 @@ impl Session {
     }
 
     /// Executes a Query message: its statements one after the other, until one fails.
-    async fn simple(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
+    async fn simple(
+        &mut self,
+        connection: &mut ClientConnection,
+        message: Frame,
+    ) -> Result<(), RequestError> {
         let Frame { body, charge, .. } = message.kept()?;
         let guardrails = self.guardrails();
         let reading = move || read(&body.query()?, &guardrails);
@@ -343,7 +351,7 @@ impl Session {
         Ok(())
     }
 
-    async fn parse(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
+    async fn parse(&mut self, connection: &mut ClientConnection, message: Frame) -> Result<(), RequestError> {
         let Frame { body, charge, .. } = message.kept()?;
         let guardrails = self.guardrails();
         let reading = move || {
@@ -389,7 +397,7 @@ impl Session {
     /// Prepares a statement. Plans it if it is a query.
     async fn prepare(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         statement: Read,
         specified: &[u32],
     ) -> Result<Prepared, RequestError> {
@@ -429,7 +437,7 @@ impl Session {
         Ok(())
     }
 
-    async fn bind(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
+    async fn bind(&mut self, connection: &mut ClientConnection, message: Frame) -> Result<(), RequestError> {
         let Frame { body, charge, .. } = message.kept()?;
         let (is_large, bytes) = (charge.is_some(), body.len() as u64);
         let bind = self.apart(connection, is_large, move || body.bind()).await??;
@@ -466,7 +474,7 @@ impl Session {
 
     async fn describe(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         describe: &Describe,
     ) -> Result<(), RequestError> {
         if describe.target_type == b'S' {
@@ -482,7 +490,11 @@ impl Session {
         described
     }
 
-    async fn execute(&mut self, connection: &mut Connection, execute: &Execute) -> Result<(), RequestError> {
+    async fn execute(
+        &mut self,
+        connection: &mut ClientConnection,
+        execute: &Execute,
+    ) -> Result<(), RequestError> {
         let name = execute.name.clone().unwrap_or_default();
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
         let rows_max = u64::try_from(execute.max_rows).ok().filter(|max| *max > 0).unwrap_or(u64::MAX);

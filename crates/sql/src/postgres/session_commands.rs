@@ -5,7 +5,7 @@ use datafusion::arrow::array::RecordBatch;
 use pgwire::messages::response::{CommandComplete, TransactionStatus};
 
 use crate::failure::Failure;
-use crate::postgres::connection::Connection;
+use crate::postgres::connection::ClientConnection;
 use crate::postgres::error::RequestError;
 use crate::postgres::output::{Shape, texts};
 use crate::postgres::session::Session;
@@ -16,7 +16,7 @@ impl Session {
     /// Executes a statement about the session itself.
     pub(crate) fn run_command(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         command: &SessionCommand,
     ) -> Result<(), RequestError> {
         let mut tag = command.tag().to_owned();
@@ -55,7 +55,7 @@ impl Session {
 
     pub(crate) fn set(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         name: &str,
         value: Option<&str>,
     ) -> Result<(), RequestError> {
@@ -87,7 +87,7 @@ impl Session {
 
     fn put_texts(
         &self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         shape: &Shape,
         rows: &[Vec<String>],
     ) -> Result<(), RequestError> {
@@ -96,7 +96,7 @@ impl Session {
 
     pub(crate) fn put_rows(
         &self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         shape: &Shape,
         batch: RecordBatch,
     ) -> Result<(), RequestError> {

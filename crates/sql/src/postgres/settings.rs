@@ -13,7 +13,7 @@ const VALUE_BYTES_MAX: usize = 1024;
 
 /// Values that a setting accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum SettingKind {
     Text,
     Switch,
     /// A duration, in milliseconds unless it has a unit.
@@ -27,46 +27,46 @@ enum Kind {
 struct Setting {
     name: &'static str,
     default: &'static str,
-    kind: Kind,
+    kind: SettingKind,
     /// Clients are informed when they connect and when it changes.
     is_reported: bool,
 }
 
-const fn setting(name: &'static str, default: &'static str, kind: Kind, is_reported: bool) -> Setting {
+const fn setting(name: &'static str, default: &'static str, kind: SettingKind, is_reported: bool) -> Setting {
     Setting { name, default, kind, is_reported }
 }
 
 const SETTINGS: [Setting; 30] = [
-    setting("service_level", "", Kind::Text, false),
-    setting("bypass_cache", "off", Kind::Switch, false),
-    setting("statement_timeout", "0", Kind::Time, false),
-    setting("search_path", "public", Kind::Text, true),
-    setting("TimeZone", "UTC", Kind::Text, true),
-    setting("application_name", "", Kind::Text, true),
-    setting("client_encoding", "UTF8", Kind::Only("utf8"), true),
-    setting("DateStyle", "ISO, MDY", Kind::Text, true),
-    setting("IntervalStyle", "postgres", Kind::Text, true),
-    setting("standard_conforming_strings", "on", Kind::Only("on"), true),
-    setting("server_version", POSTGRES_VERSION, Kind::Fixed, true),
-    setting("server_encoding", "UTF8", Kind::Fixed, true),
-    setting("integer_datetimes", "on", Kind::Fixed, true),
-    setting("in_hot_standby", "off", Kind::Fixed, true),
-    setting("default_transaction_read_only", "on", Kind::Only("on"), true),
-    setting("transaction_read_only", "on", Kind::Only("on"), false),
-    setting("transaction_isolation", "read committed", Kind::Text, false),
-    setting("default_transaction_isolation", "read committed", Kind::Text, false),
-    setting("server_version_num", "160006", Kind::Fixed, false),
-    setting("max_identifier_length", "63", Kind::Fixed, false),
-    setting("extra_float_digits", "1", Kind::Text, false),
-    setting("bytea_output", "hex", Kind::Only("hex"), false),
-    setting("client_min_messages", "notice", Kind::Text, false),
-    setting("lock_timeout", "0", Kind::Time, false),
-    setting("idle_in_transaction_session_timeout", "0", Kind::Time, false),
-    setting("idle_session_timeout", "0", Kind::Time, false),
-    setting("row_security", "on", Kind::Switch, false),
-    setting("synchronize_seqscans", "on", Kind::Switch, false),
-    setting("geqo", "off", Kind::Switch, false),
-    setting("jit", "off", Kind::Switch, false),
+    setting("service_level", "", SettingKind::Text, false),
+    setting("bypass_cache", "off", SettingKind::Switch, false),
+    setting("statement_timeout", "0", SettingKind::Time, false),
+    setting("search_path", "public", SettingKind::Text, true),
+    setting("TimeZone", "UTC", SettingKind::Text, true),
+    setting("application_name", "", SettingKind::Text, true),
+    setting("client_encoding", "UTF8", SettingKind::Only("utf8"), true),
+    setting("DateStyle", "ISO, MDY", SettingKind::Text, true),
+    setting("IntervalStyle", "postgres", SettingKind::Text, true),
+    setting("standard_conforming_strings", "on", SettingKind::Only("on"), true),
+    setting("server_version", POSTGRES_VERSION, SettingKind::Fixed, true),
+    setting("server_encoding", "UTF8", SettingKind::Fixed, true),
+    setting("integer_datetimes", "on", SettingKind::Fixed, true),
+    setting("in_hot_standby", "off", SettingKind::Fixed, true),
+    setting("default_transaction_read_only", "on", SettingKind::Only("on"), true),
+    setting("transaction_read_only", "on", SettingKind::Only("on"), false),
+    setting("transaction_isolation", "read committed", SettingKind::Text, false),
+    setting("default_transaction_isolation", "read committed", SettingKind::Text, false),
+    setting("server_version_num", "160006", SettingKind::Fixed, false),
+    setting("max_identifier_length", "63", SettingKind::Fixed, false),
+    setting("extra_float_digits", "1", SettingKind::Text, false),
+    setting("bytea_output", "hex", SettingKind::Only("hex"), false),
+    setting("client_min_messages", "notice", SettingKind::Text, false),
+    setting("lock_timeout", "0", SettingKind::Time, false),
+    setting("idle_in_transaction_session_timeout", "0", SettingKind::Time, false),
+    setting("idle_session_timeout", "0", SettingKind::Time, false),
+    setting("row_security", "on", SettingKind::Switch, false),
+    setting("synchronize_seqscans", "on", SettingKind::Switch, false),
+    setting("geqo", "off", SettingKind::Switch, false),
+    setting("jit", "off", SettingKind::Switch, false),
 ];
 
 fn find(name: &str) -> Result<&'static Setting, Failure> {
@@ -195,15 +195,15 @@ fn accepted(setting: &Setting, value: &str) -> Result<String, Failure> {
         return Err(Failure::new(state::LIMIT, format!("a value is longer than {VALUE_BYTES_MAX} bytes")));
     }
     match setting.kind {
-        Kind::Text => Ok(value.to_owned()),
-        Kind::Switch => switch(value).map(str::to_owned).ok_or_else(invalid),
-        Kind::Time => Ok(milliseconds(value).ok_or_else(invalid)?.to_string()),
-        Kind::Only(only) => {
+        SettingKind::Text => Ok(value.to_owned()),
+        SettingKind::Switch => switch(value).map(str::to_owned).ok_or_else(invalid),
+        SettingKind::Time => Ok(milliseconds(value).ok_or_else(invalid)?.to_string()),
+        SettingKind::Only(only) => {
             let plain = value.to_lowercase().replace('-', "");
             let same = plain == only || switch(value) == Some(only) || (only == "utf8" && plain == "unicode");
             if same { Ok(setting.default.to_owned()) } else { Err(invalid()) }
         }
-        Kind::Fixed => {
+        SettingKind::Fixed => {
             let text = format!("parameter \"{}\" cannot be changed", setting.name);
             Err(Failure::new("55P02", text))
         }

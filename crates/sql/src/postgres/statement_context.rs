@@ -23,15 +23,15 @@ use crate::engine::parse::dialect::{is_of_drivers, reads_server_only};
 use crate::engine::parse::masked_text::masked;
 use crate::engine::plan::{NotPlanned, PlanOptions, Planned};
 use crate::failure::{Failure, state};
-use crate::postgres::connection::Connection;
+use crate::postgres::connection::ClientConnection;
 use crate::postgres::counts::add;
 use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
 use crate::postgres::permits::{Permit, RefusedStatement, StartingStatement};
-use crate::postgres::query::{self, Progress, Running};
+use crate::postgres::query::{self, ChunkEnd, Running};
 use crate::postgres::server::{Cancel, Live, Query};
 use crate::postgres::session::Session;
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::tasks::{self, HeavyDrop, Panicked};
 
 /// Interval of checks of a statement against its level's `query_limit`, and for changes of its
@@ -57,7 +57,7 @@ pub(crate) struct StatementContext {
     queue_ns: u64,
     is_suspended: bool,
     /// Its run, once started.
-    run: Option<Arc<Run>>,
+    run: Option<Arc<QueryRun>>,
     /// The tables that its run reads.
     targets: Vec<StatementTarget>,
     /// Its entry in `system.running_statements`, if it has one.
@@ -129,7 +129,7 @@ impl Session {
     /// The level refuses it, or it must end while it waits.
     pub(crate) async fn begin_statement(
         &self,
-        connection: &Connection,
+        connection: &ClientConnection,
         is_starting: bool,
         is_of_server: impl Fn() -> bool,
     ) -> Result<StatementContext, RequestError> {
@@ -196,7 +196,7 @@ impl Session {
     /// may read its tables.
     pub(crate) async fn plan(
         &self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         text: &str,
         asks_settings: bool,
         declared: &[u32],
@@ -355,7 +355,7 @@ impl StatementContext {
     pub(crate) async fn enter(
         &mut self,
         session: &Session,
-        connection: &Connection,
+        connection: &ClientConnection,
     ) -> Result<(), RequestError> {
         let effective = self.effective();
         let lent = session.lent_slot(&effective.level);
@@ -384,14 +384,14 @@ impl StatementContext {
     pub(crate) async fn start(
         &mut self,
         session: &Session,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         planned: &Arc<Planned>,
         values: Option<ParamValues>,
         shape: Shape,
     ) -> Result<HeavyDrop<Running>, RequestError> {
         self.targets = read_by(planned);
         session.authorize(&self.targets, true)?;
-        let run = Run::new(&self.effective(), session.sql.space());
+        let run = QueryRun::new(&self.effective(), session.sql.space());
         self.is(StatementState::Running);
         self.shown.iter().for_each(|query| query.borrow_mut().run = Some(run.clone()));
         self.run = Some(run.clone());
@@ -407,10 +407,10 @@ impl StatementContext {
     pub(crate) async fn chunk(
         &mut self,
         session: &Session,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         running: HeavyDrop<Running>,
         rows_max: u64,
-    ) -> Result<(HeavyDrop<Running>, u64, Progress), RequestError> {
+    ) -> Result<(HeavyDrop<Running>, u64, ChunkEnd), RequestError> {
         let mut running = running.take();
         let mut output = connection.take_output();
         let encoding = async move {
@@ -429,7 +429,7 @@ impl StatementContext {
     pub(crate) async fn flush(
         &self,
         session: &Session,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
     ) -> Result<(), RequestError> {
         let mut writing = pin!(connection.flush());
         loop {
@@ -448,7 +448,7 @@ impl StatementContext {
     pub(crate) async fn on_heavy_lane<F>(
         &self,
         session: &Session,
-        connection: &Connection,
+        connection: &ClientConnection,
         work: F,
     ) -> Result<F::Output, RequestError>
     where
@@ -465,7 +465,7 @@ impl StatementContext {
     async fn attend<F: Future + Unpin>(
         &self,
         session: &Session,
-        connection: &Connection,
+        connection: &ClientConnection,
         mut work: F,
     ) -> Result<F::Output, RequestError> {
         loop {

@@ -12,7 +12,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use tokio::sync::mpsc;
 
 use crate::run::memory::{Held, StatementMemory};
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::sizes::batch_bytes;
 use crate::run::tasks::{self, Handles};
 
@@ -47,7 +47,7 @@ impl Sender {
 pub(crate) type Started = (mpsc::Receiver<Sent>, lanes::Task<Result<(), tasks::Panicked>>);
 
 /// Returns a channel of [`BATCHES_MAX`] batches of a run between lanes.
-pub(crate) fn channel(run: Option<&Arc<Run>>) -> (Sender, mpsc::Receiver<Sent>) {
+pub(crate) fn channel(run: Option<&Arc<QueryRun>>) -> (Sender, mpsc::Receiver<Sent>) {
     let (sender, receiver) = mpsc::channel(BATCHES_MAX);
     (Sender { sender, memory: run.map(|run| run.statement_memory()) }, receiver)
 }
@@ -56,45 +56,47 @@ pub(crate) fn channel(run: Option<&Arc<Run>>) -> (Sender, mpsc::Receiver<Sent>) 
 /// polled. Dropping the stream cancels it.
 pub(crate) fn elsewhere<M, Fut>(
     schema: SchemaRef,
-    run: Option<Arc<Run>>,
+    run: Option<Arc<QueryRun>>,
     make: M,
 ) -> SendableRecordBatchStream
 where
     M: FnOnce(&'static Handles) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Started>> + Send + 'static,
 {
-    enum State<M> {
+    enum ProducerState<M> {
         New(M),
         /// The charge is that of the batch that the consumer has.
         Running(Started, #[expect(dead_code, reason = "released when dropped")] Held),
         Ended,
     }
-    let batches = futures::stream::unfold((State::New(make), run), |(state, run)| async move {
+    let batches = futures::stream::unfold((ProducerState::New(make), run), |(state, run)| async move {
         if let Some(run) = &run {
             run.follow().await;
         }
         let (mut receiver, task) = match state {
-            State::New(make) => {
+            ProducerState::New(make) => {
                 let Some(handles) = tasks::handles() else {
                     let error = DataFusionError::Internal("a plan is run outside of heavy lanes".to_owned());
-                    return Some((Err(error), (State::Ended, run)));
+                    return Some((Err(error), (ProducerState::Ended, run)));
                 };
                 match make(handles).await {
                     Ok(started) => started,
-                    Err(error) => return Some((Err(error), (State::Ended, run))),
+                    Err(error) => return Some((Err(error), (ProducerState::Ended, run))),
                 }
             }
-            State::Running(started, _) => started,
-            State::Ended => return None,
+            ProducerState::Running(started, _) => started,
+            ProducerState::Ended => return None,
         };
         match receiver.recv().await {
-            Some(Ok((batch, held))) => Some((Ok(batch), (State::Running((receiver, task), held), run))),
-            Some(Err(error)) => Some((Err(error), (State::Ended, run))),
+            Some(Ok((batch, held))) => {
+                Some((Ok(batch), (ProducerState::Running((receiver, task), held), run)))
+            }
+            Some(Err(error)) => Some((Err(error), (ProducerState::Ended, run))),
             None => match task.await {
                 Ok(()) => None,
                 Err(tasks::Panicked) => {
                     let error = DataFusionError::Internal("a part of the query panicked".to_owned());
-                    Some((Err(error), (State::Ended, run)))
+                    Some((Err(error), (ProducerState::Ended, run)))
                 }
             },
         }

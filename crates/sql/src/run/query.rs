@@ -36,7 +36,7 @@ pub(crate) struct Physical {
 }
 
 /// State shared by all operators of one query.
-pub(crate) struct Run {
+pub(crate) struct QueryRun {
     account: Arc<Account>,
     memory: Arc<StatementMemory>,
     /// Values that its plan keeps, such as those of subqueries.
@@ -56,14 +56,14 @@ pub(crate) struct Run {
     group: Mutex<Option<Group>>,
 }
 
-impl Run {
+impl QueryRun {
     /// Creates a run in a level. It spills to `space`, if that is given and the level allows it.
-    pub(crate) fn new(effective: &Effective, space: Option<Arc<SpillSpace>>) -> Arc<Run> {
+    pub(crate) fn new(effective: &Effective, space: Option<Arc<SpillSpace>>) -> Arc<QueryRun> {
         let account = Arc::new(effective.level.account());
         let space = space.filter(|_| effective.spec.spill);
         let spills = space.map(|space| Spills::new(space, account.clone()));
         let memory = Arc::new(StatementMemory::new(account.clone()));
-        let run = Run {
+        let run = QueryRun {
             account,
             kept: Mutex::new(Held::of(Some(memory.clone()))),
             memory,
@@ -81,7 +81,7 @@ impl Run {
     }
 
     /// Returns the run that an operator belongs to.
-    pub(crate) fn of(context: &TaskContext) -> Option<Arc<Run>> {
+    pub(crate) fn of(context: &TaskContext) -> Option<Arc<QueryRun>> {
         context.session_config().get_extension()
     }
 
@@ -240,7 +240,7 @@ impl Run {
         self.is_suspended.swap(is_suspended, Relaxed)
     }
 
-    /// Returns true if [`Run::follow`] would wait or switch the group.
+    /// Returns true if [`QueryRun::follow`] would wait or switch the group.
     pub(crate) fn must_follow(&self) -> bool {
         self.is_suspended.load(Relaxed) || self.elsewhere().is_some()
     }
@@ -257,8 +257,8 @@ impl Run {
     }
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for QueryRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Run({} bytes, {} rows)", self.memory(), self.rows())
+        write!(f, "QueryRun({} bytes, {} rows)", self.memory(), self.rows())
     }
 }

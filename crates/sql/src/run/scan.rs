@@ -35,7 +35,7 @@ use crate::run::dynamic_filters::DynamicFilters;
 use crate::run::engines::Engines;
 use crate::run::memory::Held;
 use crate::run::producer::{Sender, Started, channel, elsewhere};
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::snapshots::Snapshots;
 use crate::run::tasks::{self, Handles};
 
@@ -160,7 +160,7 @@ impl ExecutionPlan for ScanExec {
         let (engines, def, scan) = (self.engines.clone(), self.def.clone(), self.scan.clone());
         let schema = self.schema.clone();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let (run, snapshots) = (Run::of(&context), Snapshots::of(&context));
+        let (run, snapshots) = (QueryRun::of(&context), Snapshots::of(&context));
         let Some(viewer) = tasks::viewer() else {
             return internal_err!("a scan is run outside of a statement");
         };
@@ -218,7 +218,7 @@ fn share(statistics: &Statistics, parts: usize) -> Statistics {
 async fn start<S, W, Fut>(
     handles: &'static Handles,
     partition: usize,
-    run: Option<Arc<Run>>,
+    run: Option<Arc<QueryRun>>,
     snapshot: impl FnOnce() -> Result<S, Error> + Send + 'static,
     work: W,
 ) -> Result<Started>
@@ -241,7 +241,7 @@ struct Making {
     schema: SchemaRef,
     filters: DynamicFilters,
     metrics: BaselineMetrics,
-    run: Option<Arc<Run>>,
+    run: Option<Arc<QueryRun>>,
 }
 
 impl Making {

@@ -159,13 +159,13 @@ struct SharedFile {
     spills: Arc<Spills>,
     path: PathBuf,
     group: Group,
-    state: Mutex<State>,
+    state: Mutex<SpillState>,
     /// Notified when there is more to read, or the file has failed.
     more: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct SpillState {
     /// Chunks not on the disk yet, in order, each with its offset in the file.
     chunks: VecDeque<(u64, Bytes)>,
     /// Data after the chunks.
@@ -187,7 +187,7 @@ enum Next {
     End,
 }
 
-impl State {
+impl SpillState {
     fn next(&self, at: u64) -> Result<Next> {
         if let Some(failed) = &self.failed {
             return Err(exec_datafusion_err!("cannot read data that a query spilled: {failed}"));
@@ -211,12 +211,12 @@ impl State {
 }
 
 impl SharedFile {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SpillState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues the tail for the disk.
-    fn send(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+    fn send(self: &Arc<Self>, state: &mut SpillState) -> io::Result<()> {
         if state.tail.is_empty() {
             return Ok(());
         }
@@ -272,7 +272,7 @@ impl SharedFile {
         }
     }
 
-    fn discard(&self, state: &mut State) {
+    fn discard(&self, state: &mut SpillState) {
         let left: u64 = state.chunks.drain(..).map(|(_, bytes)| bytes.len() as u64).sum();
         self.spills.end(left);
     }

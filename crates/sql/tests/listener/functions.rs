@@ -41,32 +41,32 @@ const EXTREMES: [&str; 30] = [
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum FunctionKind {
     Scalar,
     Aggregate,
     Window,
 }
 
 /// Returns all functions by name, with their other names.
-fn functions() -> Vec<(String, Kind)> {
+fn functions() -> Vec<(String, FunctionKind)> {
     let mut all = Vec::new();
     let mut add = |name: &str, aliases: &[String], kind| {
         all.push((name.to_owned(), kind));
         all.extend(aliases.iter().map(|alias| (alias.clone(), kind)));
     };
     for function in SessionStateDefaults::default_scalar_functions() {
-        add(function.name(), function.aliases(), Kind::Scalar);
+        add(function.name(), function.aliases(), FunctionKind::Scalar);
     }
     for function in SessionStateDefaults::default_aggregate_functions() {
-        add(function.name(), function.aliases(), Kind::Aggregate);
+        add(function.name(), function.aliases(), FunctionKind::Aggregate);
     }
     for function in SessionStateDefaults::default_window_functions() {
-        add(function.name(), function.aliases(), Kind::Window);
+        add(function.name(), function.aliases(), FunctionKind::Window);
     }
     for name in
         ["timezone", "to_char", "quote_ident", "quote_literal", "current_setting", "set_config", "version"]
     {
-        add(name, &[], Kind::Scalar);
+        add(name, &[], FunctionKind::Scalar);
     }
     all.sort_by(|one, other| one.0.cmp(&other.0));
     all.dedup();
@@ -75,7 +75,7 @@ fn functions() -> Vec<(String, Kind)> {
 
 /// Returns calls of a function: with no argument, nulls, each extreme value alone, and some
 /// combinations, which differ from function to function.
-fn calls(name: &str, kind: Kind) -> Vec<String> {
+fn calls(name: &str, kind: FunctionKind) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["", "NULL", "NULL, NULL", "NULL, NULL, NULL", "NULL::text", "NULL::int", "NULL::float8, 1"]
             .map(str::to_owned)
@@ -92,9 +92,11 @@ fn calls(name: &str, kind: Kind) -> Vec<String> {
     let call = |arguments: &String| {
         let call = format!("{name}({arguments})");
         match kind {
-            Kind::Scalar => format!("SELECT {call}"),
-            Kind::Aggregate => format!("SELECT {call}, count(*) FROM (VALUES (1), (2)) t(c) WHERE c > 0"),
-            Kind::Window => format!("SELECT {call} OVER (ORDER BY c) FROM (VALUES (1), (2)) t(c)"),
+            FunctionKind::Scalar => format!("SELECT {call}"),
+            FunctionKind::Aggregate => {
+                format!("SELECT {call}, count(*) FROM (VALUES (1), (2)) t(c) WHERE c > 0")
+            }
+            FunctionKind::Window => format!("SELECT {call} OVER (ORDER BY c) FROM (VALUES (1), (2)) t(c)"),
         }
     };
     arguments.iter().map(call).collect()

@@ -15,7 +15,7 @@ use futures::StreamExt;
 
 use crate::engine::operators::pass_through::{PassThrough, PassThroughExec};
 use crate::run::memory::Held;
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::sizes::{BATCH_BYTES, batch_bytes};
 
 /// See the head of this file.
@@ -40,7 +40,7 @@ impl PassThrough for Coalesce {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let rows = context.session_config().batch_size();
-        let held = Held::of(Run::of(&context).map(|run| run.statement_memory()));
+        let held = Held::of(QueryRun::of(&context).map(|run| run.statement_memory()));
         let input = input.execute(partition, context)?;
         let schema = input.schema();
         let coalescer =

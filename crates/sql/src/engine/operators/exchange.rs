@@ -33,7 +33,7 @@ use futures::StreamExt;
 use crate::engine::operators::pass_through::{PassThrough, PassThroughExec};
 use crate::engine::operators::yields::yielding;
 use crate::run::producer::{Sender, Started, channel, elsewhere};
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::scan::ScanExec;
 use crate::run::tasks::{self, Handles};
 
@@ -53,7 +53,7 @@ impl PassThrough for LaneExchange {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let (run, input, schema) = (Run::of(&context), input.clone(), input.schema());
+        let (run, input, schema) = (QueryRun::of(&context), input.clone(), input.schema());
         let feed = pump(input, partition, context);
         let of = run.clone();
         let make = move |handles| on_core(handles, partition, of, feed);
@@ -70,7 +70,7 @@ fn pump(
 ) -> impl FnOnce(Sender) -> futures::future::BoxFuture<'static, ()> + Send + 'static {
     move |sender: Sender| {
         Box::pin(async move {
-            let run = Run::of(&context);
+            let run = QueryRun::of(&context);
             let mut stream = match input.execute(partition, context) {
                 Ok(stream) => stream,
                 Err(error) => {
@@ -95,7 +95,7 @@ fn pump(
 async fn on_core<F>(
     handles: &'static Handles,
     partition: usize,
-    run: Option<Arc<Run>>,
+    run: Option<Arc<QueryRun>>,
     feed: F,
 ) -> Result<Started>
 where

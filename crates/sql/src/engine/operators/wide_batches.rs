@@ -18,7 +18,7 @@ use futures::StreamExt;
 
 use crate::engine::limits::batch_width::{TooWide, joined, unnested};
 use crate::engine::operators::pass_through::{PassThrough, PassThroughExec};
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::scan::ScanExec;
 use crate::run::sizes::batch_bytes;
 
@@ -95,7 +95,7 @@ impl PassThrough for Value {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let rows = context.session_config().batch_size();
-        let run = Run::of(&context);
+        let run = QueryRun::of(&context);
         let input = input.execute(partition, context)?;
         let schema = input.schema();
         let batches = input.map(move |batch| {
@@ -152,7 +152,8 @@ fn checked(
     check: fn(&RecordBatch, usize) -> Result<(), TooWide>,
 ) -> Result<SendableRecordBatchStream> {
     let rows = context.session_config().batch_size();
-    let (run, memory) = (Run::of(&context), MemoryConsumer::new("wide rows").register(context.memory_pool()));
+    let (run, memory) =
+        (QueryRun::of(&context), MemoryConsumer::new("wide rows").register(context.memory_pool()));
     let input = input.execute(partition, context)?;
     let schema = input.schema();
     let batches = input.map(move |batch| {

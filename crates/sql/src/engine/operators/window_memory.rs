@@ -30,7 +30,7 @@ use futures::Stream;
 
 use crate::engine::operators::pass_through::{PassThrough, PassThroughExec, with_extension, with_inputs};
 use crate::run::memory::Held;
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::sizes::{batch_bytes, heap_bytes, shared_bytes};
 
 /// Copies of its input that a window node over whole partitions holds: batches, and one that they
@@ -85,7 +85,7 @@ struct Book {
 }
 
 impl Ledger {
-    fn new(node: &Arc<dyn ExecutionPlan>, run: Option<&Arc<Run>>) -> Ledger {
+    fn new(node: &Arc<dyn ExecutionPlan>, run: Option<&Arc<QueryRun>>) -> Ledger {
         let exprs = window_exprs(node);
         let held = || Held::of(run.map(|run| run.statement_memory()));
         // A node over whole partitions keeps all rows until it ends.
@@ -284,7 +284,7 @@ impl PassThrough for WindowMemory {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let ledger = Arc::new(Ledger::new(input, Run::of(&context).as_ref()));
+        let ledger = Arc::new(Ledger::new(input, QueryRun::of(&context).as_ref()));
         let context = with_extension(&context, ledger.clone());
         let input = input.execute(partition, context)?;
         let schema = input.schema();

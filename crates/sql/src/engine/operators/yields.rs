@@ -26,7 +26,7 @@ use futures::future::BoxFuture;
 use crate::engine::operators::charges::charged;
 use crate::engine::operators::pass_through::{PassThrough, PassThroughExec};
 use crate::engine::operators::wide_batches;
-use crate::run::query::Run;
+use crate::run::query::QueryRun;
 use crate::run::tasks;
 
 /// Yields between batches of its input.
@@ -73,7 +73,7 @@ impl PassThrough for Yielding {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let run = Run::of(&context);
+        let run = QueryRun::of(&context);
         let input = input.execute(partition, context)?;
         let schema = input.schema();
         let yielding = YieldingStream { input, run, has_yielded: false, following: None };
@@ -83,7 +83,7 @@ impl PassThrough for Yielding {
 
 struct YieldingStream {
     input: SendableRecordBatchStream,
-    run: Option<Arc<Run>>,
+    run: Option<Arc<QueryRun>>,
     has_yielded: bool,
     /// A wait or a switch to another group, in progress.
     following: Option<BoxFuture<'static, ()>>,

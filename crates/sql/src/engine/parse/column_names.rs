@@ -33,7 +33,7 @@ pub(crate) fn unmarked(text: &str) -> Cow<'_, str> {
 
 /// Names the columns of all queries of a statement, nested ones included.
 pub(crate) fn name_columns(statement: &mut Statement) {
-    let _ = walk::walk_mut(statement, &mut Names { depth: 0 });
+    let _ = walk::walk_mut(statement, &mut NameColumns { depth: 0 });
 }
 
 /// Returns the last part of a qualified name.
@@ -41,12 +41,13 @@ pub(crate) fn last_part(name: &ObjectName) -> Option<&Ident> {
     name.0.last().and_then(|part| part.as_ident())
 }
 
-struct Names {
+/// Visitor that names the columns of each query.
+struct NameColumns {
     /// Number of queries around the current one.
     depth: u32,
 }
 
-impl VisitorMut for Names {
+impl VisitorMut for NameColumns {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {

@@ -17,12 +17,13 @@ const SERIES: &str = "generate_series";
 
 /// Names the columns of functions in FROM. A series without an alias keeps the name of DataFusion.
 pub(crate) fn name_columns(statement: &mut Statement) {
-    let _ = walk::walk_mut(statement, &mut Names);
+    let _ = walk::walk_mut(statement, &mut NameFunctions);
 }
 
-struct Names;
+/// Visitor that names the columns of functions.
+struct NameFunctions;
 
-impl VisitorMut for Names {
+impl VisitorMut for NameFunctions {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {

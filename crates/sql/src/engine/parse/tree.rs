@@ -121,14 +121,14 @@ fn flatten_chain(expr: &mut Expr) -> usize {
 /// Merges comparisons of the same expression with literals of the same kind into one list, at the
 /// place of the first.
 fn listed(operands: Vec<Expr>, compares: &BinaryOperator) -> Vec<Expr> {
-    let mut places: HashMap<(String, Kind), usize> = HashMap::new();
+    let mut places: HashMap<(String, LiteralKind), usize> = HashMap::new();
     let mut result: Vec<Expr> = Vec::new();
     for operand in operands {
         let Expr::BinaryOp { left, op, right } = operand else {
             result.push(operand);
             continue;
         };
-        let (Some(kind), true, true) = (Kind::of(&right), op == *compares, is_simple(&left)) else {
+        let (Some(kind), true, true) = (LiteralKind::of(&right), op == *compares, is_simple(&left)) else {
             result.push(Expr::BinaryOp { left, op, right });
             continue;
         };
@@ -150,36 +150,37 @@ fn listed(operands: Vec<Expr>, compares: &BinaryOperator) -> Vec<Expr> {
 /// Kinds of literals. Lists do not mix them, so that no value is compared as a type other than its
 /// own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Kind {
+enum LiteralKind {
     Integer,
     Number,
     Text,
 }
 
-impl Kind {
-    fn of(expr: &Expr) -> Option<Kind> {
+impl LiteralKind {
+    fn of(expr: &Expr) -> Option<LiteralKind> {
         match expr {
             Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
                 // The planner reads an integer beyond 64 bits as a float, which would make the
                 // whole list floats.
-                Some(if digits.parse::<i64>().is_ok() { Kind::Integer } else { Kind::Number })
+                Some(if digits.parse::<i64>().is_ok() { LiteralKind::Integer } else { LiteralKind::Number })
             }
-            Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) => Some(Kind::Text),
+            Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) => Some(LiteralKind::Text),
             Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
-                Kind::of_literal(expr).filter(|kind| *kind != Kind::Text)
+                LiteralKind::of_literal(expr).filter(|kind| *kind != LiteralKind::Text)
             }
             _ => None,
         }
     }
 
-    /// Like [`Kind::of`], without a sign.
-    fn of_literal(expr: &Expr) -> Option<Kind> {
-        if matches!(expr, Expr::Value(_)) { Kind::of(expr) } else { None }
+    /// Like [`LiteralKind::of`], without a sign.
+    fn of_literal(expr: &Expr) -> Option<LiteralKind> {
+        if matches!(expr, Expr::Value(_)) { LiteralKind::of(expr) } else { None }
     }
 }
 
 fn is_simple(expr: &Expr) -> bool {
-    matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) || Kind::of_literal(expr).is_some()
+    matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+        || LiteralKind::of_literal(expr).is_some()
 }
 
 /// Balances chains of UNION that have the same quantifier throughout.

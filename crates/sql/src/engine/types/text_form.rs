@@ -37,9 +37,9 @@ pub(crate) fn texts(column: &ArrayRef) -> Result<StringArray, ArrowError> {
 }
 
 /// Formats the values of one array.
-pub(crate) struct Writer<'a>(Kind<'a>);
+pub(crate) struct Writer<'a>(ValueForm<'a>);
 
-enum Kind<'a> {
+enum ValueForm<'a> {
     Boolean(&'a ArrayRef),
     Float32(&'a ArrayRef),
     Float64(&'a ArrayRef),
@@ -66,36 +66,36 @@ impl<'a> Writer<'a> {
     pub(crate) fn new(column: &'a ArrayRef) -> Result<Writer<'a>, ArrowError> {
         let nanoseconds = |ty: &DataType| cast(&cast(column, ty)?, &DataType::Int64);
         Ok(Writer(match column.data_type() {
-            DataType::Null => Kind::Null,
-            DataType::Boolean => Kind::Boolean(column),
-            DataType::Float32 => Kind::Float32(column),
-            DataType::Float64 => Kind::Float64(column),
+            DataType::Null => ValueForm::Null,
+            DataType::Boolean => ValueForm::Boolean(column),
+            DataType::Float32 => ValueForm::Float32(column),
+            DataType::Float64 => ValueForm::Float64(column),
             DataType::Timestamp(_, zone) => {
                 let zone = zone.as_ref().map(|zone| zone.parse()).transpose()?;
-                Kind::Timestamp(column.clone(), zone)
+                ValueForm::Timestamp(column.clone(), zone)
             }
             DataType::Time32(_) | DataType::Time64(_) => {
-                Kind::Time(nanoseconds(&DataType::Time64(TimeUnit::Nanosecond))?)
+                ValueForm::Time(nanoseconds(&DataType::Time64(TimeUnit::Nanosecond))?)
             }
-            DataType::Date32 | DataType::Date64 => Kind::Date(
+            DataType::Date32 | DataType::Date64 => ValueForm::Date(
                 cast(&cast(column, &DataType::Date32)?, &DataType::Int32)
                     .and_then(|days| cast(&days, &DataType::Int64))?,
             ),
-            DataType::Interval(IntervalUnit::MonthDayNano) => Kind::Interval(column),
+            DataType::Interval(IntervalUnit::MonthDayNano) => ValueForm::Interval(column),
             DataType::Binary
             | DataType::LargeBinary
             | DataType::BinaryView
-            | DataType::FixedSizeBinary(_) => Kind::Binary(cast(column, &DataType::Binary)?),
+            | DataType::FixedSizeBinary(_) => ValueForm::Binary(cast(column, &DataType::Binary)?),
             DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
-                Kind::List(column.clone())
+                ValueForm::List(column.clone())
             }
             DataType::Struct(_) => {
                 let fields = column.as_struct().columns();
                 let writers: Result<Vec<_>, ArrowError> =
                     fields.iter().map(|field| Ok((Writer::new(field)?, field.clone()))).collect();
-                Kind::Row(writers?)
+                ValueForm::Row(writers?)
             }
-            _ => Kind::Other(ArrayFormatter::try_new(column.as_ref(), &FormatOptions::new())?),
+            _ => ValueForm::Other(ArrayFormatter::try_new(column.as_ref(), &FormatOptions::new())?),
         }))
     }
 
@@ -105,26 +105,26 @@ impl<'a> Writer<'a> {
     /// The value has no text form.
     pub(crate) fn write(&self, row: usize, out: &mut String) -> Result<(), ArrowError> {
         match &self.0 {
-            Kind::Null => {}
-            Kind::Boolean(column) => out.push(if column.as_boolean().value(row) { 't' } else { 'f' }),
-            Kind::Float32(column) => float32(column.as_primitive::<Float32Type>().value(row), out),
-            Kind::Float64(column) => float64(column.as_primitive::<Float64Type>().value(row), out),
-            Kind::Timestamp(column, zone) => timestamp(column, row, zone.as_ref(), out)?,
-            Kind::Time(column) => time(column.as_primitive::<Int64Type>().value(row), out),
-            Kind::Date(column) => {
+            ValueForm::Null => {}
+            ValueForm::Boolean(column) => out.push(if column.as_boolean().value(row) { 't' } else { 'f' }),
+            ValueForm::Float32(column) => float32(column.as_primitive::<Float32Type>().value(row), out),
+            ValueForm::Float64(column) => float64(column.as_primitive::<Float64Type>().value(row), out),
+            ValueForm::Timestamp(column, zone) => timestamp(column, row, zone.as_ref(), out)?,
+            ValueForm::Time(column) => time(column.as_primitive::<Int64Type>().value(row), out),
+            ValueForm::Date(column) => {
                 let days = column.as_primitive::<Int64Type>().value(row);
                 let day =
                     i32::try_from(days + EPOCH_FROM_CE).ok().and_then(NaiveDate::from_num_days_from_ce_opt);
                 date(day.ok_or_else(out_of_range)?, out);
             }
-            Kind::Interval(column) => interval::write(column, row, out),
-            Kind::Binary(column) => {
+            ValueForm::Interval(column) => interval::write(column, row, out),
+            ValueForm::Binary(column) => {
                 out.push_str("\\x");
                 for byte in column.as_binary::<i32>().value(row) {
                     let _ = write!(out, "{byte:02x}");
                 }
             }
-            Kind::List(lists) => {
+            ValueForm::List(lists) => {
                 let items = match lists.data_type() {
                     DataType::List(_) => lists.as_list::<i32>().value(row),
                     DataType::LargeList(_) => lists.as_list::<i64>().value(row),
@@ -132,7 +132,7 @@ impl<'a> Writer<'a> {
                 };
                 array(&items, out)?;
             }
-            Kind::Row(fields) => {
+            ValueForm::Row(fields) => {
                 out.push('(');
                 let mut field = String::new();
                 for (place, (writer, column)) in fields.iter().enumerate() {
@@ -147,7 +147,7 @@ impl<'a> Writer<'a> {
                 }
                 out.push(')');
             }
-            Kind::Other(formatter) => {
+            ValueForm::Other(formatter) => {
                 let _ = write!(out, "{}", formatter.value(row).try_to_string()?);
             }
         }

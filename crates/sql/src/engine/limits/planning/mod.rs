@@ -32,7 +32,7 @@ pub(crate) use crate::engine::limits::planning::budget::{
     DEPTH_MAX, NODES_MAX, step, step_parsing, step_with,
 };
 pub(crate) use crate::engine::limits::planning::predicted_size::{
-    Names, nodes_of as written_nodes, of_value, step_converting,
+    StatementNames, nodes_of as written_nodes, of_value, step_converting,
 };
 pub(crate) use crate::engine::limits::planning::size::{of_expr as expr_nodes, of_plan as plan_nodes};
 use crate::failure::{refusal, state};

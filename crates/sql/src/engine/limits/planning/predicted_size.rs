@@ -24,7 +24,7 @@ use crate::failure::{refusal, state};
 use crate::walk;
 
 /// Meaning of the names in a statement.
-pub(crate) struct Names<'a> {
+pub(crate) struct StatementNames<'a> {
     pub(crate) tables: &'a Tables,
     /// The keyspace of unqualified names.
     pub(crate) schema: &'a str,
@@ -40,7 +40,7 @@ const OTHER_COLUMNS: u64 = 40;
 /// # Errors
 /// As [`step`], 54001 for a conversion that compares too much, and 54011 for more than
 /// [`COLUMNS_MAX`] columns.
-pub(crate) fn step_converting(statement: &Statement, written: u64, names: &Names<'_>) -> Result<()> {
+pub(crate) fn step_converting(statement: &Statement, written: u64, names: &StatementNames<'_>) -> Result<()> {
     let mut queries = Queries::new(names);
     let _ = walk::walk(statement, &mut queries);
     step(written.saturating_add(queries.nodes))?;
@@ -68,7 +68,7 @@ struct Results {
 
 /// Visits the outermost queries of a tree, and counts the inner ones itself.
 struct Queries<'a> {
-    names: &'a Names<'a>,
+    names: &'a StatementNames<'a>,
     depth: u64,
     /// `WITH` queries of the queries being counted.
     scopes: Vec<HashMap<String, Relation>>,
@@ -97,7 +97,7 @@ impl Visitor for Queries<'_> {
 }
 
 impl<'a> Queries<'a> {
-    fn new(names: &'a Names<'a>) -> Queries<'a> {
+    fn new(names: &'a StatementNames<'a>) -> Queries<'a> {
         Queries { names, depth: 0, scopes: Vec::new(), nodes: 0, comparisons: 0, widest: 0 }
     }
 

@@ -41,7 +41,7 @@ pub(super) fn optimizer() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let bounded = |rule: Arc<dyn OptimizerRule + Send + Sync>| {
         let growth = Growth::of(rule.name());
         let bounded: Arc<dyn OptimizerRule + Send + Sync> = Arc::new(Bounded { rule, growth });
-        [bounded, Arc::new(Counted)]
+        [bounded, Arc::new(CountNodes)]
     };
     let mut rules = Optimizer::new().rules;
     // Joins of correlated subqueries count the values of aggregates over no rows, which they find
@@ -71,7 +71,7 @@ impl AnalyzerRule for Analyzed {
 /// Growth of a plan by a rule, at one operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Growth {
-    /// By no more than a factor, which [`Counted`] observes.
+    /// By no more than a factor, which [`CountNodes`] observes.
     Linear,
     /// The rule repeats operands: refused if the result would be too large.
     Simplifies,
@@ -140,9 +140,9 @@ impl OptimizerRule for Bounded {
 
 /// Counts the plan after a rule.
 #[derive(Debug)]
-struct Counted;
+struct CountNodes;
 
-impl OptimizerRule for Counted {
+impl OptimizerRule for CountNodes {
     fn name(&self) -> &'static str {
         "count_nodes"
     }

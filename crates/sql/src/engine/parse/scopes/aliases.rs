@@ -15,7 +15,7 @@ use crate::walk;
 
 /// Renames aliases of tables that are names of columns too.
 pub(super) fn rename(statement: &mut Statement) {
-    let mut names = Names::default();
+    let mut names = UsedNames::default();
     let _ = walk::walk(statement, &mut names);
     let mut renamed = names.aliases;
     renamed.retain(|name| names.columns.contains(name) && !names.tables.contains(name));
@@ -24,15 +24,16 @@ pub(super) fn rename(statement: &mut Statement) {
     }
 }
 
+/// Names in use in a statement.
 #[derive(Default)]
-struct Names {
+struct UsedNames {
     aliases: HashSet<String>,
     /// Tables without an alias.
     tables: HashSet<String>,
     columns: HashSet<String>,
 }
 
-impl Visitor for Names {
+impl Visitor for UsedNames {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<()> {

@@ -15,14 +15,14 @@ use crate::failure::{Failure, state};
 /// Tables of a join, and the columns that it merged.
 #[derive(Default)]
 struct Side {
-    tables: Vec<Table>,
+    tables: Vec<JoinedTable>,
     /// Merged columns in the order of `*`.
     merged: Vec<Merged>,
     /// A join whose merged columns are not known here.
     unknown: Option<&'static str>,
 }
 
-struct Table {
+struct JoinedTable {
     /// `None` without a name.
     name: Option<Ident>,
     /// Names of its columns. `None` if unknown.
@@ -121,20 +121,22 @@ fn merges(operator: &JoinOperator) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum JoinKind {
     Left,
     Right,
     Full,
 }
 
-fn constraint(operator: &JoinOperator) -> Option<(&JoinConstraint, Kind)> {
+fn constraint(operator: &JoinOperator) -> Option<(&JoinConstraint, JoinKind)> {
     Some(match operator {
         JoinOperator::Join(constraint)
         | JoinOperator::Inner(constraint)
         | JoinOperator::Left(constraint)
-        | JoinOperator::LeftOuter(constraint) => (constraint, Kind::Left),
-        JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => (constraint, Kind::Right),
-        JoinOperator::FullOuter(constraint) => (constraint, Kind::Full),
+        | JoinOperator::LeftOuter(constraint) => (constraint, JoinKind::Left),
+        JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => {
+            (constraint, JoinKind::Right)
+        }
+        JoinOperator::FullOuter(constraint) => (constraint, JoinKind::Full),
         _ => return None,
     })
 }
@@ -157,7 +159,7 @@ fn factor(table: &mut TableFactor, columns: Columns) -> Result<Side, Failure> {
         TableFactor::NestedJoin { table_with_joins, alias: None } => side(table_with_joins, columns),
         other => {
             let table =
-                Table { name: name_of(other), columns: columns_of(other, columns), merged: Vec::new() };
+                JoinedTable { name: name_of(other), columns: columns_of(other, columns), merged: Vec::new() };
             Ok(Side { tables: vec![table], ..Side::default() })
         }
     }
@@ -168,7 +170,7 @@ fn side(table: &mut TableWithJoins, columns: Columns) -> Result<Side, Failure> {
     let mut left = factor(&mut table.relation, columns)?;
     for join in &mut table.joins {
         let right = factor(&mut join.relation, columns)?;
-        let kind = constraint(&join.join_operator).map_or(Kind::Left, |(_, kind)| kind);
+        let kind = constraint(&join.join_operator).map_or(JoinKind::Left, |(_, kind)| kind);
         left.unknown = left.unknown.or(right.unknown);
         if let Some(constraint @ JoinConstraint::Natural) = constraint_mut(&mut join.join_operator)
             && let Some(names) = left.common(&right)
@@ -184,7 +186,7 @@ fn side(table: &mut TableWithJoins, columns: Columns) -> Result<Side, Failure> {
             Some(constraint) => {
                 let is_natural = matches!(constraint, JoinConstraint::Natural);
                 if is_natural {
-                    left.unknown = Some(if kind == Kind::Left { STAR } else { OUTER });
+                    left.unknown = Some(if kind == JoinKind::Left { STAR } else { OUTER });
                 }
                 if let JoinConstraint::On(condition) = constraint {
                     let sides = [&left, &right];
@@ -257,8 +259,9 @@ impl Side {
                 if tables.iter().any(|table| table.columns.is_none()) {
                     return None;
                 }
-                let has =
-                    |table: &&mut Table| table.columns.iter().flatten().any(|column| *column == searched);
+                let has = |table: &&mut JoinedTable| {
+                    table.columns.iter().flatten().any(|column| *column == searched)
+                };
                 tables.iter_mut().find(has)?
             }
         };
@@ -272,7 +275,7 @@ fn joined(
     mut left: Side,
     mut right: Side,
     constraint: &mut JoinConstraint,
-    kind: Kind,
+    kind: JoinKind,
 ) -> Result<Side, Failure> {
     let JoinConstraint::Using(names) = constraint else { return Ok(left) };
     let names: Vec<Ident> =
@@ -280,7 +283,7 @@ fn joined(
     let (mut merged, mut condition) = (Vec::new(), None);
     for name in names {
         let (Some(a), Some(b)) = (left.column(&name), right.column(&name)) else {
-            if kind != Kind::Left {
+            if kind != JoinKind::Left {
                 let text = "USING in a RIGHT or FULL join over a column of one of several tables is not \
                             supported: write ON";
                 return Err(Failure::new(state::UNSUPPORTED, text));
@@ -299,9 +302,9 @@ fn joined(
             }
         });
         let value = match kind {
-            Kind::Left => a,
-            Kind::Right => b,
-            Kind::Full => call("coalesce", vec![a, b]),
+            JoinKind::Left => a,
+            JoinKind::Right => b,
+            JoinKind::Full => call("coalesce", vec![a, b]),
         };
         merged.push(Merged { name, value });
     }

@@ -34,11 +34,11 @@ use crate::failure::state;
 /// Returns the functions that have a name in SQL. The bounds on functions know them by these names.
 pub(super) fn functions() -> [ScalarUDF; 5] {
     [
-        (Kind::HasAll, array_has_all_udf()),
-        (Kind::HasAny, array_has_any_udf()),
-        (Kind::Remove, array_remove_udf()),
-        (Kind::Dimensions, array_dims_udf()),
-        (Kind::Depth, array_ndims_udf()),
+        (ArrayOperation::HasAll, array_has_all_udf()),
+        (ArrayOperation::HasAny, array_has_any_udf()),
+        (ArrayOperation::Remove, array_remove_udf()),
+        (ArrayOperation::Dimensions, array_dims_udf()),
+        (ArrayOperation::Depth, array_ndims_udf()),
     ]
     .map(|(kind, replaced)| {
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -49,42 +49,42 @@ pub(super) fn functions() -> [ScalarUDF; 5] {
 
 /// Returns the element of an array at a place.
 pub(super) fn element(args: Vec<Expr>) -> Expr {
-    function(Kind::Element).call(args)
+    function(ArrayOperation::Element).call(args)
 }
 
 /// Returns the elements of an array from a place to another.
 pub(super) fn slice(args: Vec<Expr>) -> Expr {
-    function(Kind::Slice).call(args)
+    function(ArrayOperation::Slice).call(args)
 }
 
 /// Returns an array of the texts that its elements have in results.
 pub(super) fn texts(array: Expr) -> Expr {
-    function(Kind::Texts).call(vec![array])
+    function(ArrayOperation::Texts).call(vec![array])
 }
 
 /// Returns a text that sorts as the array does, since windows take no bytes. Arrow's orders of
 /// arrays with nulls differ from each other, and from PostgreSQL's.
 pub(super) fn key(array: Expr) -> Expr {
-    function(Kind::Key).call(vec![array])
+    function(ArrayOperation::Key).call(vec![array])
 }
 
 /// Returns the comparison of arrays. That by `<`, `<=`, `>` or `>=` is a function.
 pub(super) fn compared(binary: BinaryExpr) -> Expr {
     match binary.op {
         op @ (Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) => {
-            function(Kind::Order(op)).call(vec![*binary.left, *binary.right])
+            function(ArrayOperation::Order(op)).call(vec![*binary.left, *binary.right])
         }
         _ => Expr::BinaryExpr(binary),
     }
 }
 
-fn function(kind: Kind) -> ScalarUDF {
+fn function(kind: ArrayOperation) -> ScalarUDF {
     let signature = Signature::user_defined(Volatility::Immutable);
     ScalarUDF::new_from_impl(ArrayFunction { kind, signature, aliases: Vec::new() })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Kind {
+enum ArrayOperation {
     HasAll,
     HasAny,
     Remove,
@@ -99,7 +99,7 @@ enum Kind {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct ArrayFunction {
-    kind: Kind,
+    kind: ArrayOperation,
     signature: Signature,
     /// Aliases of DataFusion's function, which would otherwise still be found under them.
     aliases: Vec<String>,
@@ -130,19 +130,19 @@ fn item_of(ty: &DataType) -> Option<&DataType> {
 impl ScalarUDFImpl for ArrayFunction {
     fn name(&self) -> &'static str {
         match self.kind {
-            Kind::HasAll => "array_has_all",
-            Kind::HasAny => "array_has_any",
-            Kind::Remove => "array_remove",
-            Kind::Dimensions => "array_dims",
-            Kind::Depth => "array_ndims",
-            Kind::Element => "array_element",
-            Kind::Slice => "array_slice",
-            Kind::Texts => "array_texts",
-            Kind::Key => "array_key",
-            Kind::Order(Operator::Lt) => "array_lt",
-            Kind::Order(Operator::LtEq) => "array_le",
-            Kind::Order(Operator::Gt) => "array_gt",
-            Kind::Order(_) => "array_ge",
+            ArrayOperation::HasAll => "array_has_all",
+            ArrayOperation::HasAny => "array_has_any",
+            ArrayOperation::Remove => "array_remove",
+            ArrayOperation::Dimensions => "array_dims",
+            ArrayOperation::Depth => "array_ndims",
+            ArrayOperation::Element => "array_element",
+            ArrayOperation::Slice => "array_slice",
+            ArrayOperation::Texts => "array_texts",
+            ArrayOperation::Key => "array_key",
+            ArrayOperation::Order(Operator::Lt) => "array_lt",
+            ArrayOperation::Order(Operator::LtEq) => "array_le",
+            ArrayOperation::Order(Operator::Gt) => "array_gt",
+            ArrayOperation::Order(_) => "array_ge",
         }
     }
 
@@ -157,25 +157,29 @@ impl ScalarUDFImpl for ArrayFunction {
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         let is_place = |ty: &DataType| is_int(ty) || *ty == DataType::Null;
         let types = match (self.kind, arguments) {
-            (Kind::HasAll | Kind::HasAny | Kind::Order(_), [left, right]) => {
+            (ArrayOperation::HasAll | ArrayOperation::HasAny | ArrayOperation::Order(_), [left, right]) => {
                 let items = item_of(left).zip(item_of(right));
                 items.and_then(|(left, right)| common_type([left, right].into_iter())).map(|item| {
                     let list = list_of(&item);
                     vec![list.clone(), list]
                 })
             }
-            (Kind::Remove, [list, value]) => item_of(list)
+            (ArrayOperation::Remove, [list, value]) => item_of(list)
                 .and_then(|item| common_type([item, value].into_iter()))
                 .map(|item| vec![list_of(&item), item]),
-            (Kind::Element | Kind::Slice, [list, places @ ..])
-                if places.len() == if self.kind == Kind::Element { 1 } else { 2 } =>
+            (ArrayOperation::Element | ArrayOperation::Slice, [list, places @ ..])
+                if places.len() == if self.kind == ArrayOperation::Element { 1 } else { 2 } =>
             {
                 let item = item_of(list).filter(|_| places.iter().all(is_place));
                 item.map(|item| [vec![list_of(item)], vec![DataType::Int64; places.len()]].concat())
             }
-            (Kind::Dimensions | Kind::Depth | Kind::Texts | Kind::Key, [list]) => {
-                item_of(list).map(|item| vec![list_of(item)])
-            }
+            (
+                ArrayOperation::Dimensions
+                | ArrayOperation::Depth
+                | ArrayOperation::Texts
+                | ArrayOperation::Key,
+                [list],
+            ) => item_of(list).map(|item| vec![list_of(item)]),
             _ => None,
         };
         types.map_or_else(|| argument_errors::refuse_call(self.name(), arguments), Ok)
@@ -184,12 +188,12 @@ impl ScalarUDFImpl for ArrayFunction {
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         let item = arguments.first().and_then(item_of).unwrap_or(&DataType::Null);
         Ok(match self.kind {
-            Kind::HasAll | Kind::HasAny | Kind::Order(_) => DataType::Boolean,
-            Kind::Element => item.clone(),
-            Kind::Remove | Kind::Slice => list_of(item),
-            Kind::Texts => list_of(&DataType::Utf8),
-            Kind::Dimensions | Kind::Key => DataType::Utf8,
-            Kind::Depth => DataType::Int32,
+            ArrayOperation::HasAll | ArrayOperation::HasAny | ArrayOperation::Order(_) => DataType::Boolean,
+            ArrayOperation::Element => item.clone(),
+            ArrayOperation::Remove | ArrayOperation::Slice => list_of(item),
+            ArrayOperation::Texts => list_of(&DataType::Utf8),
+            ArrayOperation::Dimensions | ArrayOperation::Key => DataType::Utf8,
+            ArrayOperation::Depth => DataType::Int32,
         })
     }
 
@@ -199,17 +203,19 @@ impl ScalarUDFImpl for ArrayFunction {
         let columns = columns?;
         let list = columns[0].as_list::<i32>();
         Ok(ColumnarValue::Array(match self.kind {
-            Kind::HasAll | Kind::HasAny => Arc::new(self.found(list, columns[1].as_list())?),
-            Kind::Order(op) => Arc::new(ordered(&columns[0], op, &columns[1])?),
-            Kind::Remove => removed(list, &columns[1])?,
-            Kind::Element => at(list, columns[1].as_primitive())?,
-            Kind::Slice => between(list, columns[1].as_primitive(), columns[2].as_primitive())?,
-            Kind::Texts => {
+            ArrayOperation::HasAll | ArrayOperation::HasAny => {
+                Arc::new(self.found(list, columns[1].as_list())?)
+            }
+            ArrayOperation::Order(op) => Arc::new(ordered(&columns[0], op, &columns[1])?),
+            ArrayOperation::Remove => removed(list, &columns[1])?,
+            ArrayOperation::Element => at(list, columns[1].as_primitive())?,
+            ArrayOperation::Slice => between(list, columns[1].as_primitive(), columns[2].as_primitive())?,
+            ArrayOperation::Texts => {
                 let values: ArrayRef = Arc::new(text_form::texts(list.values())?);
                 let item = Arc::new(Field::new_list_field(DataType::Utf8, true));
                 Arc::new(ListArray::try_new(item, list.offsets().clone(), values, list.nulls().cloned())?)
             }
-            Kind::Key => {
+            ArrayOperation::Key => {
                 let options = SortOptions { descending: false, nulls_first: false };
                 let field = SortField::new_with_options(list.data_type().clone(), options);
                 let rows = RowConverter::new(vec![field])?.convert_columns(&columns[..1])?;
@@ -218,14 +224,14 @@ impl ScalarUDFImpl for ArrayFunction {
                 let keys = keys.map(|(row, key)| list.is_valid(row).then(|| digits(key.as_ref())));
                 Arc::new(keys.collect::<StringArray>())
             }
-            Kind::Dimensions => {
+            ArrayOperation::Dimensions => {
                 let text = |lengths: Vec<usize>| {
                     lengths.iter().map(|length| format!("[1:{length}]")).collect::<String>()
                 };
                 let texts = (0..list.len()).map(|row| lengths(list, row).map(text));
                 Arc::new(texts.collect::<StringArray>())
             }
-            Kind::Depth => {
+            ArrayOperation::Depth => {
                 let depth = |row| lengths(list, row).and_then(|lengths| i32::try_from(lengths.len()).ok());
                 Arc::new((0..list.len()).map(depth).collect::<Int32Array>())
             }
@@ -255,7 +261,7 @@ impl ArrayFunction {
             let mut wanted = range(right, row).map(|place| {
                 wanted.is_valid(place) && range(left, row).any(|at| compare(at, place) == Ordering::Equal)
             });
-            Some(if self.kind == Kind::HasAll {
+            Some(if self.kind == ArrayOperation::HasAll {
                 wanted.all(|found| found)
             } else {
                 wanted.any(|found| found)
@@ -380,7 +386,7 @@ mod tests {
         let found = removed(&list, &null).expect("a list");
         assert_eq!(found.as_list::<i32>().value_length(0), 1);
         let signature = Signature::any(2, Volatility::Immutable);
-        let has_all = ArrayFunction { kind: Kind::HasAll, signature, aliases: Vec::new() };
+        let has_all = ArrayFunction { kind: ArrayOperation::HasAll, signature, aliases: Vec::new() };
         assert!(!has_all.found(&list, &list).expect("found").value(0));
     }
 

@@ -22,21 +22,21 @@ const COMPILED_MAX: usize = 32;
 
 /// Returns the functions.
 pub(super) fn functions() -> [ScalarUDF; 2] {
-    [Kind::Replace, Kind::Match].map(|kind| {
+    [RegexpKind::Replace, RegexpKind::Match].map(|kind| {
         let signature = Signature::user_defined(Volatility::Immutable);
         ScalarUDF::new_from_impl(Regexp { kind, signature })
     })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Kind {
+enum RegexpKind {
     Replace,
     Match,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Regexp {
-    kind: Kind,
+    kind: RegexpKind,
     signature: Signature,
 }
 
@@ -165,8 +165,8 @@ impl Compiled {
 impl ScalarUDFImpl for Regexp {
     fn name(&self) -> &'static str {
         match self.kind {
-            Kind::Replace => "regexp_replace",
-            Kind::Match => "regexp_match",
+            RegexpKind::Replace => "regexp_replace",
+            RegexpKind::Match => "regexp_match",
         }
     }
 
@@ -180,8 +180,8 @@ impl ScalarUDFImpl for Regexp {
             _ => is_int(ty),
         };
         let forms: &[&str] = match self.kind {
-            Kind::Replace => &["ttt", "tttt", "ttti", "tttii", "tttiit"],
-            Kind::Match => &["tt", "ttt"],
+            RegexpKind::Replace => &["ttt", "tttt", "ttti", "tttii", "tttiit"],
+            RegexpKind::Match => &["tt", "ttt"],
         };
         let fits = |form: &&&str| {
             form.len() == arguments.len() && arguments.iter().zip(form.chars()).all(|(ty, c)| is(ty, c))
@@ -194,8 +194,8 @@ impl ScalarUDFImpl for Regexp {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.kind {
-            Kind::Replace => DataType::Utf8,
-            Kind::Match => DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true))),
+            RegexpKind::Replace => DataType::Utf8,
+            RegexpKind::Match => DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true))),
         })
     }
 
@@ -216,7 +216,7 @@ impl ScalarUDFImpl for Regexp {
         let mut compiled = Compiled::default();
         let flags = |place: usize, row: usize| texts.get(place).map_or("", |flags| flags.value(row));
         match self.kind {
-            Kind::Replace => {
+            RegexpKind::Replace => {
                 let mut one = |row: usize| {
                     if is_null(row) {
                         return Ok(None);
@@ -236,7 +236,7 @@ impl ScalarUDFImpl for Regexp {
                 let results: Result<StringArray> = (0..rows).map(&mut one).collect();
                 Ok(ColumnarValue::Array(Arc::new(results?)))
             }
-            Kind::Match => {
+            RegexpKind::Match => {
                 let mut lists = ListBuilder::new(StringBuilder::new());
                 for row in 0..rows {
                     if is_null(row) {
