@@ -301,7 +301,8 @@ impl ConnectionSlot {
     /// # Errors
     /// [`Refused`] if a limit is reached.
     pub async fn enter(&self, role: &str, is_superuser: bool) -> Result<(), Refused> {
-        let (connections, id, peer) = (self.connections.clone(), self.id, self.peer);
+        let connections = self.connections.clone();
+        let (id, peer) = (self.id, self.peer);
         let role: Arc<str> = role.into();
         let enter = move || async move {
             let Some(state) = connections.0.state.get() else { return Err(Refused::Closed) };

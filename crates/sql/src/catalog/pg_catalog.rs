@@ -121,7 +121,9 @@ impl PartitionStream for Shown {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (all, owner, about) = (self.all.clone(), self.owner.clone(), self.about);
+        let all = self.all.clone();
+        let owner = self.owner.clone();
+        let about = self.about;
         let rows = async move { owned(&shown(all, about, context).await?, &owner) };
         Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::once(rows)))
     }

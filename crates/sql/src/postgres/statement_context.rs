@@ -215,7 +215,9 @@ impl Session {
             declared: declared.to_vec(),
             settings: if asks_settings { self.all_set() } else { BTreeMap::new() },
         };
-        let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
+        let sql = self.sql.clone();
+        let text = text.to_owned();
+        let tables = self.here.tables();
         let guardrails = self.guardrails();
         context.end.charge_to(context.effective().level.clone(), None);
         let planning = async move { sql.planner().plan(&text, tables, &options, &guardrails).await };

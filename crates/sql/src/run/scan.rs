@@ -157,7 +157,9 @@ impl ExecutionPlan for ScanExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let (engines, def, scan) = (self.engines.clone(), self.def.clone(), self.scan.clone());
+        let engines = self.engines.clone();
+        let def = self.def.clone();
+        let scan = self.scan.clone();
         let schema = self.schema.clone();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let (run, snapshots) = (QueryRun::of(&context), Snapshots::of(&context));

@@ -132,8 +132,13 @@ pub(crate) struct End(Arc<Polled>);
 impl End {
     /// Creates the guard of a statement that sees what `viewer` allows.
     pub(crate) fn of(viewer: Arc<dyn Viewer>) -> End {
-        let (hidden, planning, memory) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        End(Arc::new(Polled { has_ended: AtomicBool::new(false), viewer, hidden, planning, memory }))
+        End(Arc::new(Polled {
+            has_ended: AtomicBool::new(false),
+            viewer,
+            hidden: Mutex::default(),
+            planning: Mutex::default(),
+            memory: OnceLock::new(),
+        }))
     }
 
     /// Charges the memory of planning to `level` from now on: to `account`, if the statement has

@@ -494,7 +494,9 @@ fn demoted_statement_takes_permit_slot_and_memory_along() {
                          JOIN (SELECT value AS n FROM generate_series(1, 1000000000000)) b ON a.n = b.n % 100000";
     let listener = filled(2);
     listener.client(async {
-        let (admin, runner, next) = (listener.admin().await, listener.admin().await, listener.admin().await);
+        let admin = listener.admin().await;
+        let runner = listener.admin().await;
+        let next = listener.admin().await;
         for text in [
             "CREATE SERVICE LEVEL slow WITH shares = 10 AND max_concurrency = 3",
             "CREATE SERVICE LEVEL moving WITH max_concurrency = 1 AND queue_timeout = 10s AND timeout = 1h \
@@ -548,8 +550,9 @@ async fn shown(client: &tokio_postgres::Client, level: &str) -> Vec<String> {
 fn suspended_query_keeps_its_slot_and_its_limits() {
     let listener = filled(2);
     listener.client(async {
-        let (admin, mut runner, other) =
-            (listener.admin().await, listener.admin().await, listener.admin().await);
+        let admin = listener.admin().await;
+        let mut runner = listener.admin().await;
+        let other = listener.admin().await;
         rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND queue_timeout = 100ms").await;
         for client in [&runner, &other] {
             rows(client, "SET service_level = few").await;

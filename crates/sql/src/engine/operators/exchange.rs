@@ -53,8 +53,9 @@ impl PassThrough for LaneExchange {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let (run, input, schema) = (QueryRun::of(&context), input.clone(), input.schema());
-        let feed = pump(input, partition, context);
+        let run = QueryRun::of(&context);
+        let schema = input.schema();
+        let feed = pump(input.clone(), partition, context);
         let of = run.clone();
         let make = move |handles| on_core(handles, partition, of, feed);
         Ok(elsewhere(schema, run, make))

@@ -221,7 +221,9 @@ impl Levels {
 pub(crate) fn parser_work(text: &str) -> ParserWork {
     let mut work = ParserWork::default();
     let mut levels = Levels { all: vec![Level { reads: 1, ..Level::default() }], open: 0 };
-    let (mut brackets, mut prefixes, mut before, mut at) = (0, 0, "", 0);
+    let (mut brackets, mut prefixes) = (0, 0);
+    let mut before = "";
+    let mut at = 0;
     // Consecutive opening parentheses.
     let mut opened = 0;
     while at < text.len() {

@@ -78,7 +78,8 @@ fn operator(text: &str) -> Option<Failure> {
     let operation = operation.lines().next()?;
     let parts = split(operation, ' ');
     let [left, operator @ .., right] = &parts[..] else { return None };
-    let (left, right, operator) = (named(left), named(right), operator.join(" "));
+    let (left, right) = (named(left), named(right));
+    let operator = operator.join(" ");
     if matches!(operator.as_str(), "AND" | "OR") {
         let ty = if left == "boolean" { right } else { left };
         return Some(not_boolean(&operator, &ty));
@@ -122,7 +123,10 @@ fn other(text: &str) -> Option<Failure> {
 
 /// Splits a text at a separator outside of parentheses and quotes.
 fn split(text: &str, by: char) -> Vec<&str> {
-    let (mut parts, mut depth, mut is_quoted, mut from) = (Vec::new(), 0_usize, false, 0);
+    let mut parts = Vec::new();
+    let mut depth = 0_usize;
+    let mut is_quoted = false;
+    let mut from = 0;
     for (at, c) in text.char_indices() {
         match c {
             '"' => is_quoted = !is_quoted,

@@ -279,8 +279,9 @@ pub(crate) fn offset_of_local(zone: &Tz, local: NaiveDateTime) -> i64 {
 
 /// Registers the functions of this file. Constants do not replace functions registered before.
 pub(crate) fn register(context: &SessionContext, owner: &str) {
-    let (no_text, no_number, zero) =
-        (ScalarValue::Utf8(None), ScalarValue::Int64(None), ScalarValue::Int32(Some(0)));
+    let no_text = ScalarValue::Utf8(None);
+    let no_number = ScalarValue::Int64(None);
+    let zero = ScalarValue::Int32(Some(0));
     let [truth, falsehood] = [true, false].map(|value| ScalarValue::Boolean(Some(value)));
     let constants = [
         ("col_description", &no_text),

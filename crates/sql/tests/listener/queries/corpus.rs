@@ -62,7 +62,10 @@ fn cases<'a>((name, statements, recorded): &(&'a str, &'a str, &'a str)) -> Vec<
         let mut lines = block.lines();
         (lines.next().expect("a statement"), lines.collect::<Vec<_>>())
     });
-    let (mut found, mut refused, mut differs, mut gives) = (Vec::new(), None, None, None);
+    let mut found = Vec::new();
+    let mut refused = None;
+    let mut differs = None;
+    let mut gives = None;
     for (number, line) in statements.lines().enumerate() {
         let place = format!("{name}.sql:{}", number + 1);
         if let Some(mark) = line.strip_prefix("-- refused ") {

@@ -125,7 +125,9 @@ fn answers_to_random_statements_are_those_of_postgres() {
     let mut recorded = RECORDED.lines();
     let of_all = format!("{:08x}", hash(statements.iter().map(String::as_str)));
     assert_eq!(recorded.next(), Some(&*of_all), "run record_random.py");
-    let (mut wrong, mut refused, mut same) = (Vec::new(), BTreeMap::new(), 0_u64);
+    let mut wrong = Vec::new();
+    let mut refused = BTreeMap::new();
+    let mut same = 0_u64;
     let all: Vec<(&String, &str)> = statements.iter().zip(recorded).collect();
     assert_eq!(all.len() as u64, STATEMENTS, "run record_random.py");
     for part in all.chunks(100) {

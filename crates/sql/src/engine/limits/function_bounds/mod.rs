@@ -253,7 +253,9 @@ impl ScalarUDFImpl for Bounded {
             folded_constants::computed(0)?;
         }
         let costs = self.cost.of_rows(&call.args, rows)?;
-        let (mut begun, mut chunk, mut bounds) = (0, Estimate::default(), Vec::new());
+        let mut begun = 0;
+        let mut chunk = Estimate::default();
+        let mut bounds = Vec::new();
         for row in 0..rows {
             let estimate = costs.of(row);
             self.check_row(estimate)?;

@@ -99,8 +99,9 @@ fn like(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
 
 /// Converts a SIMILAR TO pattern to a regular expression (`similar_escape_internal`).
 fn similar(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
-    let (mut out, mut chars, mut is_within) =
-        (format!("{DOT_MATCHES_LINE_FEED}^(?:"), pattern.chars(), false);
+    let mut out = format!("{DOT_MATCHES_LINE_FEED}^(?:");
+    let mut chars = pattern.chars();
+    let mut is_within = false;
     let literal = |c: char, out: &mut String| {
         if !c.is_alphanumeric() && !c.is_whitespace() && c.is_ascii() {
             out.push('\\');

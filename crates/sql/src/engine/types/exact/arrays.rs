@@ -290,7 +290,9 @@ fn ordered(left: &ArrayRef, op: Operator, right: &ArrayRef) -> Result<BooleanArr
 
 /// Returns lists of some of the elements of `list`. `None` for null.
 fn chosen(list: &ListArray, places: impl Fn(usize) -> Option<Vec<usize>>) -> Result<ArrayRef> {
-    let (mut all, mut lengths, mut valid) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    let mut lengths = Vec::new();
+    let mut valid = Vec::new();
     for row in 0..list.len() {
         let places = if list.is_null(row) { None } else { places(row) };
         valid.push(places.is_some());

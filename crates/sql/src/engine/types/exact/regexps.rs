@@ -48,7 +48,9 @@ struct Pattern {
 
 impl Pattern {
     fn new(pattern: &str, flags: &str) -> Result<Pattern> {
-        let (mut is_global, mut ignores_case, mut has_lines) = (false, false, false);
+        let mut is_global = false;
+        let mut ignores_case = false;
+        let mut has_lines = false;
         for flag in flags.chars() {
             match flag {
                 'g' => is_global = true,
@@ -90,7 +92,9 @@ impl Pattern {
             0 => Some(0),
             skipped => text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(skipped),
         };
-        let (mut out, mut done, mut from, mut count) = (String::with_capacity(text.len()), 0, from, 0);
+        let mut out = String::with_capacity(text.len());
+        let mut from = from;
+        let (mut done, mut count) = (0, 0);
         while let Some(at) = from
             && let Some(captures) = self.regex.captures_at(text, at)
         {

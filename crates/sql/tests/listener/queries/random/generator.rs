@@ -54,7 +54,9 @@ pub(super) fn tables() -> (Vec<String>, Vec<String>) {
         cql.push(format!("CREATE TABLE r.{table} (id int PRIMARY KEY, {})", columns(0)));
         sql.push(format!("CREATE TABLE r.{table} (id int PRIMARY KEY, {})", columns(1)));
         for id in 1..=count {
-            let (mut names, mut values, mut others) = ("id".to_owned(), id.to_string(), id.to_string());
+            let mut names = "id".to_owned();
+            let mut values = id.to_string();
+            let mut others = values.clone();
             for (name, _, _) in COLUMNS {
                 if source.below(4) == 0 {
                     continue;

@@ -88,8 +88,8 @@ fn clock(text: &str) -> Option<i64> {
     let (hours, minutes, seconds) = match parts[..] {
         [hours, minutes] => (whole(hours)?, whole(minutes)?, 0),
         [hours, minutes, seconds] => {
-            let (digits, power) = decimal(seconds)?;
-            (whole(hours)?, whole(minutes)?, scaled(digits, SECOND, power)?)
+            let seconds = decimal(seconds)?;
+            (whole(hours)?, whole(minutes)?, seconds.scaled(SECOND)?)
         }
         _ => return None,
     };
@@ -118,13 +118,39 @@ fn zone_of(text: &str) -> Option<Zone> {
     let parts: Option<Vec<i64>> = parts.iter().map(|part| part.parse().ok()).collect();
     let parts = parts?;
     let place = |place: usize| parts.get(place).copied().unwrap_or(0);
-    let (hours, minutes, seconds) = (place(0), place(1), place(2));
+    let (hours, minutes) = (place(0), place(1));
+    let seconds = place(2);
     (hours <= 15 && minutes < 60 && seconds < 60)
         .then_some(Zone::Offset(sign * (hours * 3600 + minutes * 60 + seconds)))
 }
 
-/// Returns the digits of a decimal number without sign, and the power of ten to divide them by.
-fn decimal(text: &str) -> Option<(i128, i128)> {
+/// A decimal number without sign.
+#[derive(Clone, Copy)]
+struct Decimal {
+    digits: i128,
+    /// The power of ten to divide the digits by.
+    power: i128,
+}
+
+impl Decimal {
+    /// Returns the number of units, rounded half to even.
+    fn scaled(self, unit: i64) -> Option<i64> {
+        let product = self.digits.checked_mul(i128::from(unit))?;
+        let (whole, rest) = (product.div_euclid(self.power), product.rem_euclid(self.power));
+        let rounds = 2 * rest > self.power || 2 * rest == self.power && whole % 2 != 0;
+        i64::try_from(whole + i128::from(rounds)).ok()
+    }
+
+    /// Returns the whole number of units, and the rest.
+    fn split(self, units: i128) -> Option<(i64, Decimal)> {
+        let all = self.digits.checked_mul(units)?;
+        let rest = Decimal { digits: all % self.power, ..self };
+        Some((i64::try_from(all / self.power).ok()?, rest))
+    }
+}
+
+/// Parses a decimal number without sign.
+fn decimal(text: &str) -> Option<Decimal> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = format!("{whole}{fraction}");
     let is_number =
@@ -132,15 +158,7 @@ fn decimal(text: &str) -> Option<(i128, i128)> {
     if !is_number {
         return None;
     }
-    Some((digits.parse().ok()?, 10_i128.pow(u32::try_from(fraction.len()).ok()?)))
-}
-
-/// Returns `digits * unit / power`, rounded half to even.
-fn scaled(digits: i128, unit: i64, power: i128) -> Option<i64> {
-    let product = digits.checked_mul(i128::from(unit))?;
-    let (whole, rest) = (product.div_euclid(power), product.rem_euclid(power));
-    let rounds = 2 * rest > power || 2 * rest == power && whole % 2 != 0;
-    i64::try_from(whole + i128::from(rounds)).ok()
+    Some(Decimal { digits: digits.parse().ok()?, power: 10_i128.pow(u32::try_from(fraction.len()).ok()?) })
 }
 
 /// Sum of the parts of an interval.
@@ -153,30 +171,25 @@ struct Sum {
 
 impl Sum {
     /// Adds a number of units. Fractions of years are months, of other units days and time.
-    fn add(&mut self, sign: i64, number: (i128, i128), unit: &str) -> Option<()> {
-        let (digits, power) = number;
-        let months = |months: i64| scaled(digits, months, power);
-        let mut days = |days: i64| {
-            let all = digits.checked_mul(i128::from(days))?;
-            let whole = i64::try_from(all / power).ok()?;
+    fn add(&mut self, sign: i64, number: Decimal, unit: &str) -> Option<()> {
+        let months = |months: i64| number.scaled(months);
+        let mut days = |days: i128| {
+            let (whole, rest) = number.split(days)?;
             self.days = self.days.checked_add(sign * whole)?;
-            let micros = scaled(all % power, DAY, power)?;
-            self.micros = self.micros.checked_add(sign * micros)?;
-            Some(())
+            self.micros(sign, rest.scaled(DAY)?)
         };
-        let time = |unit: i64| scaled(digits, unit, power);
+        let time = |unit: i64| number.scaled(unit);
         match unit {
             "year" | "years" | "y" | "yr" | "yrs" => self.months += sign * months(12)?,
             "decade" | "decades" | "dec" | "decs" => self.months += sign * months(120)?,
             "century" | "centuries" | "c" | "cent" => self.months += sign * months(1200)?,
             "millennium" | "millennia" | "mil" | "mils" => self.months += sign * months(12_000)?,
             "month" | "months" | "mon" | "mons" => {
-                let whole = i64::try_from(digits / power).ok()?;
-                let (rest, power) = (digits % power, power);
-                let of_days = rest * 30;
+                let (whole, rest) = number.split(1)?;
                 self.months = self.months.checked_add(sign * whole)?;
-                self.days += sign * i64::try_from(of_days / power).ok()?;
-                self.micros += sign * scaled(of_days % power, DAY, power)?;
+                let (whole, rest) = rest.split(30)?;
+                self.days += sign * whole;
+                self.micros += sign * rest.scaled(DAY)?;
             }
             "week" | "weeks" | "w" => days(7)?,
             "day" | "days" | "d" => days(1)?,

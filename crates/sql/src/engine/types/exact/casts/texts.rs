@@ -200,7 +200,9 @@ fn bytes(text: &str) -> Result<Vec<u8>> {
 
 /// Parses arrays of one dimension: `{1,NULL,"a b"}`.
 fn lists(texts: &StringArray, item: &FieldRef) -> Result<ArrayRef> {
-    let (mut values, mut lengths, mut nulls) = (Vec::new(), Vec::with_capacity(texts.len()), Vec::new());
+    let mut values = Vec::new();
+    let mut lengths = Vec::with_capacity(texts.len());
+    let mut nulls = Vec::new();
     for text in texts {
         let items = text.map(list_items).transpose()?;
         nulls.push(items.is_some());
@@ -224,7 +226,9 @@ pub(super) fn list_items(text: &str) -> Result<Vec<Option<String>>> {
     if inner.trim().is_empty() {
         return Ok(Vec::new());
     }
-    let (mut items, mut item, mut was_quoted, mut is_quoted) = (Vec::new(), String::new(), false, false);
+    let mut items = Vec::new();
+    let mut item = String::new();
+    let (mut was_quoted, mut is_quoted) = (false, false);
     let mut chars = inner.chars();
     let mut take = |item: &mut String, was_quoted: &mut bool| {
         let text = std::mem::take(item);
