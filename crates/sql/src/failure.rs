@@ -76,6 +76,11 @@ impl Failure {
         Failure { is_fatal: true, ..Failure::new(code, message) }
     }
 
+    /// Returns the refusal of a statement that would take too much planning.
+    pub(crate) fn too_complex(reason: impl fmt::Display) -> Failure {
+        Failure::new(state::COMPLEX, format!("statement too complex: {reason}"))
+    }
+
     pub(crate) fn with_hint(self, hint: &str) -> Failure {
         Failure { hint: Some(hint.to_owned()), ..self }
     }
@@ -102,7 +107,14 @@ pub(crate) fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
 
 /// Returns a failure in the form that DataFusion passes on unchanged.
 pub(crate) fn refusal(code: &'static str, message: impl Into<String>) -> DataFusionError {
-    DataFusionError::External(Box::new(Failure::new(code, message)))
+    Failure::new(code, message).into()
+}
+
+/// Converts a failure to the form that DataFusion passes on unchanged.
+impl From<Failure> for DataFusionError {
+    fn from(failure: Failure) -> DataFusionError {
+        DataFusionError::External(Box::new(failure))
+    }
 }
 
 impl std::error::Error for Failure {}

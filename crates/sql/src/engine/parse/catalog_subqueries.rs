@@ -1,4 +1,4 @@
-//! Subqueries in select lists of catalog queries. The rule of `datafusion-pg-catalog` replaces those
+//! Subqueries in select lists of catalog queries. A rule of `datafusion-pg-catalog` replaces those
 //! that look correlated by NULL, and limits the others to their first row.
 
 use std::ops::ControlFlow;
@@ -8,8 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     ValueWithSpan, VisitorMut,
 };
 
-use crate::engine::parse::syntax::is_call_of;
-use crate::failure::{Failure, state};
+use crate::engine::parse::syntax::{is_call_of, last_part};
+use crate::failure::{Failure, unsupported};
 use crate::walk;
 
 /// Prepares a catalog query for that rule. NULL is right only for relations that are empty here. A
@@ -47,11 +47,10 @@ impl VisitorMut for Lost {
                 if reads_nothing(inner) {
                     continue;
                 }
-                self.is_changed = Err(Failure::new(
-                    state::UNSUPPORTED,
+                self.is_changed = unsupported(
                     "a subquery that depends on the row it stands in, or names a column by a table without an \
                      alias, is not supported in a query of the catalog: join instead, or give the table an alias",
-                ));
+                );
                 return ControlFlow::Break(());
             }
             if inner.limit_clause.is_none() && inner.fetch.is_none() {
@@ -92,11 +91,9 @@ fn looks_correlated(query: &Query) -> bool {
 fn reads_nothing(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
     let is_empty = |table: &TableFactor| match table {
-        TableFactor::Table { name, .. } => name
-            .0
-            .last()
-            .and_then(|part| part.as_ident())
-            .is_some_and(|ident| EMPTY.contains(&ident.value.to_lowercase().as_str())),
+        TableFactor::Table { name, .. } => {
+            last_part(name).is_some_and(|ident| EMPTY.contains(&ident.value.to_lowercase().as_str()))
+        }
         _ => false,
     };
     // Over no rows all aggregates but counts are NULL.

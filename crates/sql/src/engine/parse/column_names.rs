@@ -7,10 +7,11 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, Ident, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, Statement,
-    TrimWhereField, VisitorMut,
+    DataType, Expr, Ident, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, Statement, TrimWhereField,
+    VisitorMut,
 };
 
+use crate::engine::parse::syntax::{folded, last_part};
 use crate::walk;
 
 /// Separates a column's name from a suffix that makes it unique.
@@ -34,11 +35,6 @@ pub(crate) fn unmarked(text: &str) -> Cow<'_, str> {
 /// Names the columns of all queries of a statement, nested ones included.
 pub(crate) fn name_columns(statement: &mut Statement) {
     let _ = walk::walk_mut(statement, &mut NameColumns { depth: 0 });
-}
-
-/// Returns the last part of a qualified name.
-pub(crate) fn last_part(name: &ObjectName) -> Option<&Ident> {
-    name.0.last().and_then(|part| part.as_ident())
 }
 
 /// Visitor that names the columns of each query.
@@ -174,14 +170,6 @@ fn name_items(items: &mut [SelectItem], is_outermost: bool, ordered_by: &HashSet
             };
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
         }
-    }
-}
-
-/// Returns an identifier's name: in lower case unless it is quoted.
-fn folded(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
     }
 }
 

@@ -36,12 +36,11 @@ use datafusion_pg_catalog::sql::rules::{
 use engine::Guardrails;
 
 use crate::catalog::is_of_postgres;
-use crate::engine::parse::column_names::{self, last_part};
-use crate::engine::parse::syntax::{Columns, call, cast, is_call_of, with_names};
+use crate::engine::parse::syntax::{Columns, call, cast, is_call_of, last_part, with_names};
 use crate::engine::parse::text_bounds::parser_work;
 use crate::engine::parse::tree::{self, Size};
 use crate::engine::parse::{
-    catalog_subqueries, precedence, scopes, set_returning, stat_activity, to_char, translate,
+    catalog_subqueries, column_names, precedence, scopes, set_returning, stat_activity, to_char, translate,
 };
 use crate::engine::types::checked_text;
 use crate::failure::{Failure, state};

@@ -8,8 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Statement, TableAlias, TableAliasColumnDef, TableFactor, VisitorMut,
 };
 
-use crate::engine::parse::column_names::last_part;
-use crate::engine::parse::syntax::{call, is_call_of};
+use crate::engine::parse::syntax::{call, is_call_of, last_part};
 use crate::walk;
 
 /// Name of the function that gives a series.

@@ -9,7 +9,6 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut,
 };
 
-use crate::engine::parse::column_names::last_part;
 use crate::walk;
 
 /// Returns the columns of a table. `None`: there is no such table.
@@ -34,6 +33,11 @@ impl Visitor for WithNames {
         self.0.extend(tables.map(|table| table.alias.name.value.to_lowercase()));
         ControlFlow::Continue(())
     }
+}
+
+/// Returns the last part of a qualified name.
+pub(crate) fn last_part(name: &ObjectName) -> Option<&Ident> {
+    name.0.last().and_then(|part| part.as_ident())
 }
 
 /// Returns true for a call of the function `name`.

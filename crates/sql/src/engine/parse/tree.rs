@@ -56,8 +56,8 @@ impl Size {
             ("nodes in its syntax tree", self.nodes, NODES_MAX),
         ] {
             if size > max {
-                let text = format!("statement too complex: expected at most {max} {what}, got {size}");
-                return Err(Failure::new(state::COMPLEX, text).with_hint("Split the statement."));
+                let reason = format!("expected at most {max} {what}, got {size}");
+                return Err(Failure::too_complex(reason).with_hint("Split the statement."));
             }
         }
         Ok(())

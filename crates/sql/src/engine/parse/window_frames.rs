@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{
     WindowSpec,
 };
 
-use crate::failure::{Failure, state};
+use crate::failure::{Failure, state, unsupported};
 
 /// PostgreSQL's `windowing_error`.
 const WINDOWING: &str = "42P20";
@@ -84,7 +84,7 @@ fn bound(units: WindowFrameUnits, bound: &mut WindowFrameBound, which: &str) -> 
             _ if digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<i64>().is_err() => {
                 let text =
                     "RANGE with offset PRECEDING/FOLLOWING is not supported for an offset of type numeric";
-                Err(Failure::new(state::UNSUPPORTED, text))
+                unsupported(text)
             }
             _ => Ok(()),
         },
@@ -110,7 +110,7 @@ fn bound(units: WindowFrameUnits, bound: &mut WindowFrameBound, which: &str) -> 
         (Expr::Value(_) | Expr::Interval(_) | Expr::Cast { .. } | Expr::TypedString(_), None) if is_range => {
             Ok(())
         }
-        _ => Err(Failure::new(state::UNSUPPORTED, "a frame offset that is not a constant is not supported")),
+        _ => unsupported("a frame offset that is not a constant is not supported"),
     }
 }
 

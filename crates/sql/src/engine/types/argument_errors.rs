@@ -3,7 +3,6 @@
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
-use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TypeSignature;
 use datafusion::logical_expr_common::signature::Arity;
 
@@ -33,7 +32,7 @@ pub(crate) fn no_function(name: &str, types: &[String]) -> Failure {
 /// Always.
 pub(crate) fn refuse_call<T>(name: &str, types: &[DataType]) -> Result<T> {
     let types: Vec<String> = types.iter().map(type_name).collect();
-    Err(DataFusionError::External(Box::new(no_function(name, &types))))
+    Err(no_function(name, &types).into())
 }
 
 /// Returns true if a function of this signature may have `count` arguments. Functions that check

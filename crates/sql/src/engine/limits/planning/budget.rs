@@ -4,7 +4,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::LogicalPlan;
 
 use crate::engine::limits::planning::size;
-use crate::failure::{Failure, state};
+use crate::failure::Failure;
 use crate::run::tasks;
 
 /// Maximum size of a plan, in nodes: operators, their columns, and expressions. The guardrail
@@ -61,9 +61,7 @@ pub(crate) fn step_parsing(text_bytes: usize) -> Result<()> {
 /// Returns the error of a plan of `nodes` nodes. `u64::MAX`: they are not counted.
 pub(super) fn too_complex(nodes: u64) -> DataFusionError {
     let hint = "Split the statement, or compute the inner queries once, into a table.";
-    let text = format!(
-        "statement too complex: expected a plan of at most {NODES_MAX} nodes, got {}",
-        if nodes == u64::MAX { "many more".to_owned() } else { format!("at least {nodes}") }
-    );
-    DataFusionError::External(Box::new(Failure::new(state::COMPLEX, text).with_hint(hint)))
+    let got = if nodes == u64::MAX { "many more".to_owned() } else { format!("at least {nodes}") };
+    let reason = format!("expected a plan of at most {NODES_MAX} nodes, got {got}");
+    Failure::too_complex(reason).with_hint(hint).into()
 }

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{Expr, Function, OrderByExpr, Visitor, WindowType};
 
 use crate::engine::limits::planning::predicted_size::nodes_of;
-use crate::failure::{Failure, state};
+use crate::failure::Failure;
 use crate::walk;
 
 /// Maximum number of comparisons by the conversion of a statement. Each takes about 7 ns
@@ -140,10 +140,10 @@ pub(super) fn check(comparisons: u64) -> Result<()> {
     if comparisons <= COMPARED_MAX {
         return Ok(());
     }
-    let text = format!(
-        "statement too complex: expected result columns, aggregates, windows and keys of ORDER BY that are \
+    let reason = format!(
+        "expected result columns, aggregates, windows and keys of ORDER BY that are \
          compared at most {COMPARED_MAX} times with each other, got {comparisons}"
     );
     let hint = "Split the statement: 900 aggregates or 200 windows fit in one.";
-    Err(DataFusionError::External(Box::new(Failure::new(state::COMPLEX, text).with_hint(hint))))
+    Err(Failure::too_complex(reason).with_hint(hint).into())
 }

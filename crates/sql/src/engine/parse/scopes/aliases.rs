@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::engine::parse::column_names::MARK;
-use crate::engine::parse::syntax::folded;
+use crate::engine::parse::syntax::{folded, last_part};
 use crate::walk;
 
 /// Renames aliases of tables that are names of columns too.
@@ -43,7 +43,7 @@ impl Visitor for UsedNames {
                 self.aliases.insert(folded(&alias.name));
             }
             TableFactor::Table { name, .. } => {
-                self.tables.extend(name.0.last().and_then(|part| part.as_ident()).map(folded));
+                self.tables.extend(last_part(name).map(folded));
             }
             _ => {}
         }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, OrderByExpr, Select, SelectItem, TableFactor};
 
-use crate::engine::parse::syntax::{folded, own_expressions};
-use crate::failure::{Failure, state};
+use crate::engine::parse::syntax::{folded, last_part, own_expressions};
+use crate::failure::{Failure, unsupported};
 
 /// Qualifies names within expressions of `ORDER BY` that are output names too, so that they mean
 /// columns of the input.
@@ -38,7 +38,7 @@ pub(super) fn by_input(select: &Select, orders: &mut [OrderByExpr]) -> Result<()
                 "ORDER BY: in an expression {name} means a column of a table, not the result's column of this \
                  name: write the table's name before it, or order by the number of a column"
             );
-            Err(Failure::new(state::UNSUPPORTED, text))
+            unsupported(text)
         }
     }
 }
@@ -68,9 +68,7 @@ pub(super) fn name_of(table: &TableFactor) -> Option<Ident> {
         | TableFactor::Derived { alias: Some(alias), .. }
         | TableFactor::Function { alias: Some(alias), .. }
         | TableFactor::UNNEST { alias: Some(alias), .. } => Some(alias.name.clone()),
-        TableFactor::Table { name, args: None, .. } => {
-            name.0.last().and_then(|part| part.as_ident()).cloned()
-        }
+        TableFactor::Table { name, args: None, .. } => last_part(name).cloned(),
         _ => None,
     }
 }

@@ -9,8 +9,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::engine::parse::scopes::order::name_of;
-use crate::engine::parse::syntax::{Columns, call, folded, own_expressions};
-use crate::failure::{Failure, state};
+use crate::engine::parse::syntax::{Columns, call, folded, last_part, own_expressions};
+use crate::failure::{Failure, unsupported};
 
 /// Tables of a join, and the columns that it merged.
 #[derive(Default)]
@@ -63,7 +63,7 @@ pub(super) fn merge(
     if let Some(what) = sides.iter().find_map(|side| side.unknown)
         && (has_star || what == OUTER)
     {
-        return Err(Failure::new(state::UNSUPPORTED, what));
+        return unsupported(what);
     }
     let find = |name: &Ident| {
         let name = folded(name);
@@ -278,15 +278,14 @@ fn joined(
     kind: JoinKind,
 ) -> Result<Side, Failure> {
     let JoinConstraint::Using(names) = constraint else { return Ok(left) };
-    let names: Vec<Ident> =
-        names.iter().filter_map(|name| name.0.last().and_then(|part| part.as_ident()).cloned()).collect();
+    let names: Vec<Ident> = names.iter().filter_map(|name| last_part(name).cloned()).collect();
     let (mut merged, mut condition) = (Vec::new(), None);
     for name in names {
         let (Some(a), Some(b)) = (left.column(&name), right.column(&name)) else {
             if kind != JoinKind::Left {
                 let text = "USING in a RIGHT or FULL join over a column of one of several tables is not \
                             supported: write ON";
-                return Err(Failure::new(state::UNSUPPORTED, text));
+                return unsupported(text);
             }
             left.unknown = Some(STAR);
             left.tables.extend(right.tables);
@@ -330,7 +329,7 @@ fn starred(sides: &[Side], options: &WildcardAdditionalOptions) -> Result<Vec<Se
     for side in sides {
         items.extend(side.merged.iter().map(selected));
         for table in &side.tables {
-            let Some(name) = &table.name else { return Err(Failure::new(state::UNSUPPORTED, STAR)) };
+            let Some(name) = &table.name else { return unsupported(STAR) };
             let names: Vec<ObjectName> =
                 table.merged.iter().map(|name| ObjectName::from(vec![name.clone()])).collect();
             let opt_exclude = (!names.is_empty()).then_some(ExcludeSelectItem::Multiple(names));

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::engine::limits::planning::{self, NODES_MAX};
 use crate::engine::parse::syntax::{folded, own_expressions};
-use crate::failure::{Failure, state};
+use crate::failure::Failure;
 
 /// PostgreSQL's `windowing_error`.
 const WINDOWING: &str = "42P20";
@@ -59,7 +59,7 @@ fn extend(
     let nodes = base.partition_by.iter().map(planning::written_nodes).chain(base.order_by.iter().map(order));
     *copied = nodes.fold(*copied, u64::saturating_add);
     if *copied > NODES_MAX {
-        return Err(Failure::new(state::COMPLEX, "statement too complex: too many copies of a window"));
+        return Err(Failure::too_complex("too many copies of a window"));
     }
     spec.partition_by = base.partition_by.clone();
     if spec.order_by.is_empty() {

@@ -62,8 +62,7 @@ impl Translate {
         if self.copied <= NODES_MAX {
             return Ok(());
         }
-        let text = "statement too complex: its comparisons of rows contain each other too often";
-        Err(Failure::new(state::COMPLEX, text))
+        Err(Failure::too_complex("its comparisons of rows contain each other too often"))
     }
 
     fn go_on(&mut self, result: Result<(), Failure>) -> ControlFlow<()> {

@@ -27,7 +27,7 @@ use datafusion::scalar::ScalarValue;
 use crate::engine::limits::planning::{self, NODES_MAX};
 use crate::engine::types::exact::type_names::refused;
 use crate::engine::types::exact::{Pass, common};
-use crate::failure::state;
+use crate::failure::{Failure, state};
 
 /// Returns the plan with subqueries that DataFusion answers as PostgreSQL does. See the head of
 /// this file.
@@ -248,10 +248,7 @@ impl Subqueries<'_> {
     fn exists(&mut self, subquery: &Subquery, condition: Option<Expr>) -> Result<Expr> {
         self.copied = self.copied.saturating_add(planning::plan_nodes(&subquery.subquery, NODES_MAX)?);
         if self.copied > NODES_MAX {
-            return refused(
-                state::COMPLEX,
-                "statement too complex: subqueries of IN contain each other too often",
-            );
+            return Err(Failure::too_complex("subqueries of IN contain each other too often").into());
         }
         let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
         let plan = match condition {
