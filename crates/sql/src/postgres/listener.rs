@@ -20,7 +20,7 @@ use workload::Admission;
 
 use crate::engine::plan_cache::PlanCacheCounts;
 use crate::postgres::serve::serve;
-use crate::postgres::server::{Here, Live, Sql};
+use crate::postgres::server::{CoreState, LiveSession, Sql};
 use crate::run::spill::SpillSpace;
 use crate::run::tasks::Handles;
 
@@ -63,7 +63,7 @@ impl Sql {
     /// [`Sql::open`].
     pub fn join(&self, engine: Rc<dyn Engine>, access: Rc<Access>) {
         self.shared.engines.set(engine.clone());
-        let here = Here {
+        let here = CoreState {
             engine,
             access,
             admission: Admission::new(lanes::current_core()),
@@ -182,7 +182,7 @@ impl Sql {
         })
     }
 
-    async fn on_sessions(&self, f: fn(&Live)) {
+    async fn on_sessions(&self, f: fn(&LiveSession)) {
         for core in 0..lanes::cores() {
             let sql = self.clone();
             lanes::call(core, move || async move {
@@ -196,7 +196,7 @@ impl Sql {
 }
 
 /// Returns the table `system.connections`, for a core's registry.
-fn connections_table(here: &Rc<Here>) -> VirtualTable {
+fn connections_table(here: &Rc<CoreState>) -> VirtualTable {
     let (listing, looking) = (Rc::downgrade(here), Rc::downgrade(here));
     let list = move || listing.upgrade().map_or_else(Vec::new, |here| here.connections());
     ClientSession::table(

@@ -16,7 +16,7 @@ use crate::postgres::connection::ClientConnection;
 use crate::postgres::counts::add;
 use crate::postgres::error::End;
 use crate::postgres::message::{First, Frame};
-use crate::postgres::server::{Here, Sql};
+use crate::postgres::server::{CoreState, Sql};
 
 const MECHANISM: &str = "SCRAM-SHA-256";
 /// Mechanism with channel binding, for encrypted connections.
@@ -47,7 +47,7 @@ struct Startup {
 /// The client is refused or gone, or the connection was for a cancel request.
 pub(crate) async fn log_in(
     sql: &Sql,
-    here: &Rc<Here>,
+    here: &Rc<CoreState>,
     connection: &mut ClientConnection,
     slot: &ConnectionSlot,
     peer: SocketAddr,
@@ -140,7 +140,7 @@ async fn start(sql: &Sql, connection: &mut ClientConnection) -> Result<Startup, 
 
 async fn authenticate(
     sql: &Sql,
-    here: &Rc<Here>,
+    here: &Rc<CoreState>,
     connection: &mut ClientConnection,
     user: &str,
     peer: SocketAddr,

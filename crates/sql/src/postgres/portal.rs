@@ -19,7 +19,7 @@ use crate::postgres::counts::add;
 use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
 use crate::postgres::query::{ChunkEnd, Running};
-use crate::postgres::server::{Cancel, Live};
+use crate::postgres::server::{Cancel, LiveSession};
 use crate::postgres::session::{Prepared, Session};
 use crate::postgres::statement::{SessionCommand, Statement};
 use crate::postgres::statement_context::StatementContext;
@@ -291,7 +291,7 @@ impl Portal {
     }
 
     /// Ends the suspended query, if any.
-    fn close(self, live: &Live) {
+    fn close(self, live: &LiveSession) {
         self.suspended.into_iter().for_each(|suspended| drop(suspended.context.end(live, false)));
     }
 }

@@ -12,14 +12,14 @@ use crate::postgres::connection_status::Ended;
 use crate::postgres::counts::add;
 use crate::postgres::error::End;
 use crate::postgres::login;
-use crate::postgres::server::{Here, Sql};
+use crate::postgres::server::{CoreState, Sql};
 use crate::postgres::session::Session;
 
 /// Time limit for sending the last error to a client.
 const REFUSAL: Duration = Duration::from_secs(1);
 
 /// Serves a client until one side ends the connection.
-pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: ConnectionSlot) {
+pub(crate) async fn serve(sql: Sql, here: Rc<CoreState>, stream: TcpStream, slot: ConnectionSlot) {
     let config = sql.config();
     let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::new(slot.peer(), 0));
     add(&here.counts.accepted, 1);
@@ -59,7 +59,7 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Con
 
 /// Removes a session from its core's list when dropped.
 struct Left {
-    here: Rc<Here>,
+    here: Rc<CoreState>,
     number: i32,
 }
 

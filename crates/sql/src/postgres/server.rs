@@ -45,7 +45,7 @@ pub(super) struct ListenerState {
     pub(super) connections: Connections,
     pub(super) stopping: AtomicBool,
     /// State of each core, from joining to stopping.
-    pub(super) cores: PerCore<Here>,
+    pub(super) cores: PerCore<CoreState>,
     /// The engine of each core, from joining to stopping.
     pub(super) engines: Engines,
 }
@@ -62,7 +62,7 @@ impl ListenerState {
     }
 }
 
-impl Live {
+impl LiveSession {
     fn cancel(&self, what: Cancel) {
         if self.cancelled.get() != Cancel::All {
             self.cancelled.set(what);
@@ -90,14 +90,14 @@ impl fmt::Debug for Log {
 }
 
 /// State of the listener on one core.
-pub(crate) struct Here {
+pub(crate) struct CoreState {
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) access: Rc<Access>,
     pub(crate) admission: Rc<Admission>,
     pub(crate) counts: Rc<SqlCounters>,
     /// All connections, also before login.
     pub(super) connections: RefCell<FxHashMap<i32, Rc<ConnectionStatus>>>,
-    pub(super) sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
+    pub(super) sessions: RefCell<FxHashMap<i32, Rc<LiveSession>>>,
     pub(super) next_session: Cell<i32>,
     pub(super) accepting: RefCell<Option<Task<()>>>,
 }
@@ -114,7 +114,7 @@ pub(crate) enum Cancel {
 }
 
 /// State of a session for cancel requests and for a stop.
-pub(crate) struct Live {
+pub(crate) struct LiveSession {
     /// Secret that a cancel request must contain.
     pub(crate) secret: Bytes,
     cancel_attempts: CancelAttempts,
@@ -190,7 +190,7 @@ impl Sql {
     }
 
     /// Returns the state on this core. `None` before `join` and after `stop`.
-    pub(crate) fn here(&self) -> Option<Rc<Here>> {
+    pub(crate) fn here(&self) -> Option<Rc<CoreState>> {
         self.shared.cores.get()
     }
 
@@ -217,7 +217,7 @@ impl Sql {
     }
 }
 
-impl Here {
+impl CoreState {
     /// Returns every table, as currently defined.
     pub(crate) fn tables(&self) -> Tables {
         let virtuals = self.engine.registry().all().into_iter().map(|table| table.def).collect();
@@ -259,10 +259,15 @@ impl Here {
     }
 
     /// Registers a session for cancel requests, with a secret of `secret_bytes` bytes.
-    pub(crate) fn enter(&self, status: &Rc<ConnectionStatus>, role: String, secret_bytes: usize) -> Rc<Live> {
+    pub(crate) fn enter(
+        &self,
+        status: &Rc<ConnectionStatus>,
+        role: String,
+        secret_bytes: usize,
+    ) -> Rc<LiveSession> {
         let mut secret = vec![0; secret_bytes];
         lanes::random::fill(&mut secret);
-        let live = Rc::new(Live {
+        let live = Rc::new(LiveSession {
             secret: secret.into(),
             cancel_attempts: CancelAttempts::default(),
             role,
@@ -313,7 +318,7 @@ impl Here {
     /// Returns the last query of each session on this core, running or suspended.
     pub(super) fn running(&self) -> Vec<RunningStatement> {
         let core = lanes::current_core() as u32;
-        let of = |(number, live): (&i32, &Rc<Live>)| {
+        let of = |(number, live): (&i32, &Rc<LiveSession>)| {
             let query = live.queries.borrow().last()?.clone();
             let query = query.borrow();
             let progress = query.run.as_ref().map(|run| QueryProgress {

@@ -30,7 +30,7 @@ use crate::postgres::output::Shape;
 use crate::postgres::parameters;
 use crate::postgres::permits::{Permits, Starting};
 use crate::postgres::portal::{Portal, no_portal};
-use crate::postgres::server::{Cancel, Here, Live, Sql};
+use crate::postgres::server::{Cancel, CoreState, LiveSession, Sql};
 use crate::postgres::settings::Settings;
 use crate::postgres::statement::{Read, SessionCommand, Statement, read};
 use crate::postgres::statement_context::CHECK_INTERVAL;
@@ -57,9 +57,9 @@ pub(crate) struct Prepared {
 /// State of a client after login.
 pub(crate) struct Session {
     pub(crate) sql: Sql,
-    pub(crate) here: Rc<Here>,
+    pub(crate) here: Rc<CoreState>,
     pub(crate) login: Login,
-    pub(crate) live: Rc<Live>,
+    pub(crate) live: Rc<LiveSession>,
     pub(crate) settings: Settings,
     pub(crate) transaction: TransactionStatus,
     pub(crate) prepared: HashMap<String, Rc<Prepared>>,
@@ -84,9 +84,9 @@ impl Session {
     /// There is no database of the name that it gave, or its role must not know.
     pub(crate) fn new(
         sql: Sql,
-        here: Rc<Here>,
+        here: Rc<CoreState>,
         client: Client,
-        live: Rc<Live>,
+        live: Rc<LiveSession>,
         account: Arc<Account>,
     ) -> Result<Session, Failure> {
         let mut settings = Settings::default();

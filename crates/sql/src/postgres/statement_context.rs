@@ -29,7 +29,7 @@ use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
 use crate::postgres::permits::{Permit, RefusedStatement, StartingStatement};
 use crate::postgres::query::{self, ChunkEnd, Running};
-use crate::postgres::server::{Cancel, Live, Query};
+use crate::postgres::server::{Cancel, LiveSession, Query};
 use crate::postgres::session::Session;
 use crate::run::query::QueryRun;
 use crate::run::tasks::{self, HeavyDrop, Panicked};
@@ -293,7 +293,7 @@ impl Session {
 
 impl StatementContext {
     /// Lists the statement in `system.running_statements`, waiting for a slot.
-    pub(crate) fn show(&mut self, live: &Live, what: String) {
+    pub(crate) fn show(&mut self, live: &LiveSession, what: String) {
         let (level, began) = (self.effective().level.name().clone(), self.began);
         let query = Query { level, began, state: StatementState::Queued, what, run: None };
         let query = Rc::new(RefCell::new(query));
@@ -643,7 +643,7 @@ impl StatementContext {
     /// Records the statement in its level's metrics, and removes it from
     /// `system.running_statements`. Returns what counts it as in flight, to be dropped when its
     /// answer is sent.
-    pub(crate) fn end(self, live: &Live, failed: bool) -> Option<InFlight> {
+    pub(crate) fn end(self, live: &LiveSession, failed: bool) -> Option<InFlight> {
         if let Some(own) = &self.shown {
             live.queries.borrow_mut().retain(|query| !Rc::ptr_eq(query, own));
         }
