@@ -14,8 +14,8 @@ const ROWS: [&[&str]; 7] = [
     &["lanes", "cql", "wire", "columns", "result_file"],
     &["storage", "workload", "engine"],
     &["embedded", "cluster"],
-    &["access", "frontdoor", "load", "abuse", "batcher"],
-    &["server", "sql", "demo"],
+    &["access", "frontdoor", "load", "batcher"],
+    &["server", "sql", "demo", "abuse"],
     &["fairlane", "testkit"],
 ];
 

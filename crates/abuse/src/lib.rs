@@ -13,7 +13,7 @@
 //!                 ├─ child     `abuse attack NAME`: one entry of the table, bounded in time and count
 //!                 ├─ cpu, late CPU of each party; late wake-ups of the tool's own threads
 //!                 └─ verdict ── results ── report     a file, made into tables and a page with a chart
-//!        ── overload ─ `fairlane load` beyond the capacity of one core, beside the administrator
+//!        ── overload ─ the load generator beyond the capacity of one core, beside the administrator
 //!        ── fuzz ───── sessions of mutated frames and random statements, each from one seed
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! Overload: more requests than the server can answer, from `fairlane load`. A hardened server
+//! Overload: more requests than the server can answer, from the load generator. A hardened server
 //! answers as many as at its best, rejects the others in time, and lets the administrator log in.
 //!
 //! 1. Start a server on one core, so that the load generator has the other core.
@@ -10,34 +10,36 @@
 //! Requests are slices of 100 rows, so that the generator needs only a small part of its core even
 //! at ten times the capacity. With reads of single rows it could not reach that rate.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use load::overload::{best, closed_loops};
+use load::{Keys, Pacing, Report, Rows, Spec, Step, StopFlag, Workload};
 
 use crate::admin::Admin;
-use crate::cpu::{self, Phase};
+use crate::cpu::Phase;
 use crate::memory::RESIDENT_MAX;
 use crate::report;
-use crate::results::{Load, Results};
+use crate::results::{Cpu, Load, Results};
 use crate::server::{Conditions, Server};
 use crate::setup;
 use crate::target::{ADMIN, PASSWORD};
 use crate::verdict::FOREIGN_MAX;
 
 /// Numbers of requests in flight whose best goodput is the capacity.
-const LADDER: [u32; 3] = [64, 256, 1_024];
+const LADDER: [usize; 3] = [64, 256, 1_024];
 /// Requests in flight of the closed loop.
-const IN_FLIGHT: u32 = 8_192;
+const IN_FLIGHT: usize = 8_192;
+/// Most requests in flight of the open loop, and on one of its connections.
+const OPEN_IN_FLIGHT_MAX: usize = 32_768;
+const OPEN_STREAMS: usize = 2_048;
 /// Rate of the open loop, as a multiple of the capacity.
 const RATE_FACTOR: f64 = 10.0;
 /// Smallest accepted goodput under overload, as a fraction of the best goodput.
 const GOODPUT_MIN: f64 = 0.9;
-/// Number of partitions, of 100 rows each.
-const KEYS: &str = "500";
-/// Time a run of the load generator may take beyond its duration.
-const GRACE: Duration = Duration::from_secs(60);
-/// Interval at which the end of the generator is checked.
-const CHILD_POLL: Duration = Duration::from_millis(20);
+/// Number of partitions, and rows of each.
+const PARTITIONS: u64 = 500;
+const ROWS: u64 = 100;
 
 /// Options of a run.
 #[derive(Clone, Debug)]
@@ -53,12 +55,9 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let begun = Results::begin();
     let mut server = Server::start(&options.server, &Conditions { cores: "0,", ..Conditions::default() })?;
-    let file = std::env::temp_dir().join(format!("fairlane-overload-{}.json", std::process::id()));
     // Creates the level that the administrator alters.
     setup::make(&server.target)?;
-    let outcome = measure(options, &mut server, &file);
-    drop(std::fs::remove_file(&file));
-    let loads = outcome?;
+    let loads = measure(options, &mut server)?;
     if let Some(page) = &options.report {
         let results = Results { loads: loads.clone(), ..begun };
         results.write(&page.with_extension("json"))?;
@@ -71,34 +70,44 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-fn measure(options: &Options, server: &mut Server, file: &Path) -> Result<Vec<Load>, String> {
-    let short = (options.time / 4).clamp(Duration::from_secs(3), Duration::from_secs(20));
-    load(options, server, file, &["prefill", "--rows-per-partition", "100"], None)?;
-    let mut loads = Vec::new();
-    let closed = |in_flight: u32| {
-        let words = ["slice", "--streams", "1024", "--in-flight", &in_flight.to_string()];
-        let name = format!("closed loop, {in_flight} in flight");
-        Ok::<Load, String>(Load { name, ..load(options, server, file, &words, Some(short))? })
-    };
-    for in_flight in LADDER {
-        loads.push(closed(in_flight)?);
+/// Returns the load as the command line of the generator describes it: slices of 100 rows.
+fn slices(server: &Server) -> Spec {
+    let plain = Spec::default();
+    Spec {
+        workload: Workload::Slice,
+        hosts: vec![server.target.cql.to_string()],
+        user: Some(ADMIN.to_owned()),
+        password: Some(PASSWORD.to_owned()),
+        keys: Keys { population: PARTITIONS, ..plain.keys },
+        rows: Rows { per_partition: ROWS, columns: 1, ..plain.rows },
+        ..plain
     }
-    let (best, in_flight) = loads
-        .iter()
-        .zip(LADDER)
-        .map(|(load, in_flight)| (load.goodput_per_s, in_flight))
-        .max_by(|one, other| one.0.total_cmp(&other.0))
-        .ok_or("the ladder is empty")?;
-    let words = ["slice", "--streams", "1024", "--in-flight", &IN_FLIGHT.to_string()];
-    let overload = beside_admin(options, server, file, &words)?;
-    loads.push(Load { name: format!("closed loop, {IN_FLIGHT} in flight"), ..overload });
-    let rate = format!("{:.0}", best * RATE_FACTOR);
-    let words = ["slice", "--streams", "2048", "--max-in-flight", "32768", "--rate", &rate];
-    let overload = beside_admin(options, server, file, &words)?;
-    loads.push(Load { name: format!("open loop, {rate} a second"), ..overload });
-    let words = ["slice", "--streams", "1024", "--in-flight", &in_flight.to_string()];
-    let after = load(options, server, file, &words, Some(short))?;
-    loads.push(Load { name: format!("closed loop, {in_flight} in flight, after"), ..after });
+}
+
+fn measure(options: &Options, server: &mut Server) -> Result<Vec<Load>, String> {
+    let short = (options.time / 4).clamp(Duration::from_secs(3), Duration::from_secs(20)).as_secs_f64();
+    let (seconds, base) = (options.time.as_secs_f64(), slices(server));
+    generate("prefill", server, &Spec { workload: Workload::Prefill, ..base.clone() })?;
+    let mut loads = Vec::new();
+    let loops = closed_loops(&base, &LADDER, short, |in_flight, spec| {
+        let (load, report) = generate(&format!("closed loop, {in_flight} in flight"), server, spec)?;
+        loads.push(load);
+        Ok::<Report, String>(report)
+    })?;
+    let best = best(&loops).ok_or("the server answered no requests")?;
+    let closed = Spec { pacing: Pacing::Closed { in_flight: IN_FLIGHT, seconds }, ..base.clone() };
+    loads.push(beside_admin(&format!("closed loop, {IN_FLIGHT} in flight"), server, &closed)?);
+    let rate_per_s = (best.throughput_per_s() * RATE_FACTOR).round();
+    let open = Spec {
+        streams: OPEN_STREAMS,
+        max_in_flight: OPEN_IN_FLIGHT_MAX,
+        pacing: Pacing::Open(vec![Step { rate_per_s, seconds }]),
+        ..base.clone()
+    };
+    loads.push(beside_admin(&format!("open loop, {rate_per_s:.0} a second"), server, &open)?);
+    let in_flight = best.in_flight;
+    let after = Spec { pacing: Pacing::Closed { in_flight, seconds: short }, ..base };
+    loads.push(generate(&format!("closed loop, {in_flight} in flight, after"), server, &after)?.0);
     judge(&mut loads);
     loads.iter().for_each(|load| println!("{}", load.line()));
     Ok(loads)
@@ -126,13 +135,13 @@ fn judge(loads: &mut [Load]) {
 }
 
 /// Runs a load beside the administrator, and checks the server afterwards.
-fn beside_admin(options: &Options, server: &mut Server, file: &Path, words: &[&str]) -> Result<Load, String> {
+fn beside_admin(name: &str, server: &mut Server, spec: &Spec) -> Result<Load, String> {
     let panics = server.panics().len();
     server.memory.take_peak();
     let admin = Admin::start(server.target);
-    let outcome = load(options, server, file, words, Some(options.time));
+    let outcome = generate(name, server, spec);
     let visits = admin.stop();
-    let mut load = outcome?;
+    let (mut load, _) = outcome?;
     load.resident_mib = server.memory.take_peak() >> 20;
     load.reasons.extend(server.check().err().map(|how| format!("the server died: {how}")));
     load.reasons.extend(server.panics().get(panics).map(|line| format!("the server panicked: {line}")));
@@ -148,60 +157,31 @@ fn beside_admin(options: &Options, server: &mut Server, file: &Path, words: &[&s
     Ok(load)
 }
 
-/// Runs `fairlane load` and reads its report.
-fn load(
-    options: &Options,
-    server: &Server,
-    file: &Path,
-    words: &[&str],
-    time: Option<Duration>,
-) -> Result<Load, String> {
-    let failed = |error: std::io::Error| format!("starting the load generator failed: {error}");
-    let mut command = Command::new(&options.server);
-    command.arg("load").args(words).args(["--keys", KEYS, "--user", ADMIN, "--quiet"]);
-    command.args(["--hosts", &server.target.cql.to_string()]);
-    command.args(time.iter().flat_map(|time| ["--duration".to_owned(), format!("{}s", time.as_secs())]));
-    command.arg("--json").arg(file).env("FAIRLANE_PASSWORD", PASSWORD);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(failed)?;
+/// Runs a load in this process. Returns its results, and its report.
+fn generate(name: &str, server: &Server, spec: &Spec) -> Result<(Load, Report), String> {
     let phase = Phase::begin(server.pid());
-    let mut generator_s = 0.0;
-    let deadline = Instant::now() + time.unwrap_or_default() + GRACE;
-    loop {
-        generator_s = cpu::of_process(child.id()).max(generator_s);
-        match child.try_wait() {
-            Ok(Some(_)) => break,
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(CHILD_POLL),
-            _ => {
-                drop(child.kill());
-                drop(child.wait());
-                return Err(format!("`fairlane load {}` did not end", words.join(" ")));
-            }
-        }
-    }
-    // Ignore the exit status, which an overloaded run may change. The report decides.
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        format!("`fairlane load {}` left no report in {}: {error}", words.join(" "), file.display())
-    })?;
-    drop(std::fs::remove_file(file));
-    let load = parse(&text).map(|load| Load { cpu: phase.end(generator_s), ..load });
-    load.ok_or_else(|| format!("expected a report of `fairlane load`, got `{text:.200}`"))
+    let report = load::run(spec, &StopFlag::new(), |_| {}).map_err(|error| format!("{name}: {error}"))?;
+    let mut load = results(name, &report).ok_or_else(|| format!("{name}: the load was not measured"))?;
+    // The generator counts as the attacker, not as the tool whose threads it has.
+    let cpu = phase.end(0.0);
+    let attacker_s = (report.generator_cpu * load.seconds).min(cpu.tool_s);
+    load.cpu = Cpu { attacker_s, tool_s: cpu.tool_s - attacker_s, ..cpu };
+    Ok((load, report))
 }
 
-/// Parses the report of `fairlane load`.
-fn parse(text: &str) -> Option<Load> {
-    let report: serde_json::Value = serde_json::from_str(text).ok()?;
-    let step = report.get("steps")?.get(0)?;
-    let count = |name: &str| step.get(name)?.as_u64();
-    let seconds = step.get("seconds")?.as_f64()?;
+/// Returns the results of the only step of a load.
+fn results(name: &str, report: &Report) -> Option<Load> {
+    let step = report.steps.first()?;
     Some(Load {
-        seconds,
-        sent_per_s: count("sent")? as f64 / seconds,
-        goodput_per_s: count("answered")? as f64 / seconds,
-        overloaded: count("overloaded")?,
-        other_errors: count("errors")?.checked_sub(count("overloaded")?)?,
-        lost: count("lost")? + count("unanswered")?,
-        unsent: count("unsent")?,
-        generator_cpu: report.get("generator_cpu")?.as_f64()?,
+        name: name.to_owned(),
+        seconds: step.seconds,
+        sent_per_s: step.sent as f64 / step.seconds,
+        goodput_per_s: step.answered as f64 / step.seconds,
+        overloaded: step.overloaded,
+        other_errors: step.errors.checked_sub(step.overloaded)?,
+        lost: step.lost + step.unanswered,
+        unsent: step.unsent,
+        generator_cpu: report.generator_cpu,
         ..Load::default()
     })
 }
@@ -209,20 +189,6 @@ fn parse(text: &str) -> Option<Load> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Cpu;
-
-    #[test]
-    fn generator_report_is_parsed() {
-        let text = r#"{"generator_cpu":0.5,"steps":[{"seconds":2.0,"sent":100,"answered":60,"errors":30,
-            "overloaded":28,"lost":1,"unanswered":9,"unsent":4}]}"#;
-        let load = parse(text).expect("a report");
-        assert_eq!(
-            (load.sent_per_s, load.goodput_per_s, load.overloaded, load.other_errors),
-            (50.0, 30.0, 28, 2)
-        );
-        assert_eq!((load.lost, load.unsent), (10, 4));
-        assert!(parse("{}").is_none());
-    }
 
     #[test]
     fn goodput_below_nine_tenths_of_the_best_fails() {

@@ -21,6 +21,7 @@
 
 use std::time::Duration;
 
+use load::overload::{ClosedLoop, best, closed_loops};
 use load::{Keys, Pacing, Report, Rows, Spec, Step, StepReport, Workload};
 
 use crate::error::DemoError;
@@ -197,31 +198,30 @@ fn prepare(stage: &mut Stage, kind: &Kind) -> Result<(), DemoError> {
     ])
 }
 
-/// Runs the ladder of closed loops, in a level without a time limit. Returns its rungs.
-fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<Run>, DemoError> {
-    let mut rungs = Vec::new();
-    for in_flight in LADDER {
-        let pacing = Pacing::Closed { in_flight, seconds: RUNG_S };
-        let spec = Spec {
-            connections: CONNECTIONS,
-            warmup_s: RUNG_WARMUP_S,
-            seed: 5,
-            ..kind.spec(stage, ADMIN, pacing)
-        };
-        let report = load::run(&spec, &stage.stop, |_| {})?;
+/// Runs the ladder of closed loops, in a level without a time limit.
+fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<ClosedLoop>, DemoError> {
+    let pacing = Pacing::Closed { in_flight: LADDER[0], seconds: RUNG_S };
+    let spec = Spec {
+        connections: CONNECTIONS,
+        warmup_s: RUNG_WARMUP_S,
+        seed: 5,
+        ..kind.spec(stage, ADMIN, pacing)
+    };
+    closed_loops(&spec, &LADDER, RUNG_S, |in_flight, spec| {
+        let report = load::run(spec, &stage.stop, |_| {})?;
         stage.interrupted()?;
         stage.server_check()?;
-        let Some(run) = Run::of(&format!("closed loop, {in_flight} in flight"), &report, 0) else { continue };
-        stage.print(&format!(
-            "{}: {:.0}/s, p99 {}, {} errors",
-            run.load,
-            run.throughput_per_s,
-            time(run.latency.p99_us),
-            run.errors
-        ));
-        rungs.push(run);
-    }
-    Ok(rungs)
+        if let Some(run) = rung(in_flight, &report) {
+            let (rate_per_s, p99) = (run.throughput_per_s, time(run.latency.p99_us));
+            stage.print(&format!("{}: {rate_per_s:.0}/s, p99 {p99}, {} errors", run.load, run.errors));
+        }
+        Ok(report)
+    })
+}
+
+/// Returns the results of a closed loop. `None`: it ended before it was measured.
+fn rung(in_flight: usize, report: &Report) -> Option<Run> {
+    Run::of(&format!("closed loop, {in_flight} in flight"), report, 0)
 }
 
 /// Returns the steps of both loads: the steady load alone, then for each rate a pause, a warm-up,
@@ -294,11 +294,10 @@ fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
         stage.restart(&kind.flags.map(str::to_string))?;
     }
     prepare(stage, kind)?;
-    let rungs = ladder(stage, kind)?;
-    let best = rungs.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s));
-    let Some(best) = best.filter(|best| best.throughput_per_s >= 1.0).cloned() else {
-        return Err(failed("The server answered no requests."));
-    };
+    let loops = ladder(stage, kind)?;
+    let best = best(&loops).and_then(|best| rung(best.in_flight, &best.report));
+    let best = best.ok_or_else(|| failed("The server answered no requests."))?;
+    let rungs: Vec<Run> = loops.iter().filter_map(|rung| self::rung(rung.in_flight, &rung.report)).collect();
     let last = rungs.last().map_or(0.0, |run| run.throughput_per_s);
     let closed_per_s = best.throughput_per_s;
     let rising = Spec { seed: 3, ..kind.open_loop(stage, ADMIN, Vec::new()) };

@@ -37,6 +37,7 @@ mod histogram;
 mod keys;
 mod merge;
 mod output;
+pub mod overload;
 mod plan;
 mod poller;
 mod reply;
