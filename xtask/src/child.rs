@@ -78,13 +78,7 @@ pub(crate) fn signal(signal: &str, pids: &[u32]) {
 fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // pid (name) state parent …. The name may contain spaces and parentheses.
-        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-        Some((pid, parent))
-    })
-    .collect()
+    pids.filter_map(|pid| Some((pid, server_process::kernel::parent(pid)?))).collect()
 }
 
 /// Returns the descendants of `pid`, in any order.

@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::child;
-use crate::files::read;
 
 /// Timeout of an installation: a few hundred megabytes over a slow network.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
@@ -29,6 +28,6 @@ pub(crate) fn install(package: &str, wanted: &str) -> Result<(), String> {
 
 /// Returns true if this process runs as root.
 pub(crate) fn is_root() -> bool {
-    let status = read(Path::new("/proc/self/status")).unwrap_or_default();
-    status.lines().any(|line| line.split_whitespace().take(3).eq(["Uid:", "0", "0"]))
+    let ids = server_process::kernel::status("self", "Uid").unwrap_or_default();
+    ids.split_whitespace().take(2).eq(["0", "0"])
 }

@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
+use server_process::metrics::series;
+
 use crate::answers::{Answer, CLOSED};
 use crate::dial::dial;
 use crate::native::{lost, refused};
@@ -32,14 +34,7 @@ pub(crate) fn get(target: &Target, from: Ipv4Addr, path: &str, patience: Duratio
 
 /// Returns the value of a metric without labels, or the largest over all its labels.
 pub(crate) fn metric(body: &str, name: &str) -> Option<f64> {
-    let values = body.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        if !rest.starts_with(['{', ' ']) {
-            return None;
-        }
-        rest.rsplit(' ').next()?.parse().ok()
-    });
-    values.reduce(f64::max)
+    series(body).filter(|found| found.metric == name).map(|found| found.value).reduce(f64::max)
 }
 
 #[cfg(test)]

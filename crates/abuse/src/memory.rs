@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use server_process::kernel::resident_bytes;
 
 /// Configured memory of the server.
 pub(crate) const CONFIGURED: &str = "1GiB";
@@ -41,7 +42,7 @@ impl Watch {
         let watched = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
             while !watched.ends.load(Ordering::Relaxed) {
-                let now = resident(pid).unwrap_or(0);
+                let now = resident_bytes(pid).unwrap_or(0);
                 watched.peak.fetch_max(now, Ordering::Relaxed);
                 if now > KILL && !watched.killed.swap(true, Ordering::Relaxed) {
                     kill(pid);
@@ -76,27 +77,4 @@ fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     // It may have ended already.
     let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
-}
-
-/// Returns the resident memory of a process, bytes. `None`: the process has ended.
-pub(crate) fn resident(pid: u32) -> Option<u64> {
-    kib(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
-}
-
-fn kib(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resident_memory_is_read_from_the_status() {
-        assert_eq!(kib("Name:\tx\nVmRSS:\t  12 kB\n"), Some(12 << 10));
-        assert_eq!(kib("Name:\tx\n"), None);
-        assert!(resident(std::process::id()).is_some_and(|bytes| bytes > 0));
-    }
 }

@@ -1,13 +1,12 @@
 //! A `fairlane serve` for a run, on a temporary folder and free ports. Stopped by its process id.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use server_process::{tail, wait_until_ready, without_settings};
 
 use crate::cpu;
 use crate::memory::{CONFIGURED, Watch};
@@ -78,31 +77,16 @@ impl Server {
         }
         command.args(["--tls-certificate", "certificate.pem", "--tls-key", "key.pem"]);
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir", "data"]);
-        std::env::vars_os().for_each(|(name, _)| {
-            if name.to_string_lossy().starts_with("FAIRLANE_") {
-                command.env_remove(name);
-            }
-        });
+        without_settings(&mut command);
         command.env("FAIRLANE_ADMIN_PASSWORD", PASSWORD).env("RUST_BACKTRACE", "1").current_dir(&folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(failed)?;
-        let stdout = child.stdout.take();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            // Read to the end, so that the server never blocks on its output.
-            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
-                drop(sender.send(line));
-            }
-        });
-        let started = Instant::now();
-        while let Some(left) = READY_TIMEOUT.checked_sub(started.elapsed()) {
-            let Ok(line) = lines.recv_timeout(left) else { break };
-            if let Some(target) = Target::ready(&line) {
-                let memory = Watch::start(child.id());
-                return Ok(Server { child, folder, target, memory });
-            }
+        let ready = wait_until_ready(&mut child, READY_TIMEOUT);
+        if let Some(target) = ready.and_then(|addresses| Target::of(&addresses)) {
+            let memory = Watch::start(child.id());
+            return Ok(Server { child, folder, target, memory });
         }
-        let log = tail(&folder.join("server.log"));
+        let log = tail(&folder.join("server.log"), 3);
         drop(child.kill());
         drop(child.wait());
         drop(std::fs::remove_dir_all(&folder));
@@ -182,7 +166,7 @@ impl Server {
 
     /// Returns the last lines of the log.
     pub(crate) fn log(&self) -> String {
-        tail(&self.folder.join("server.log"))
+        tail(&self.folder.join("server.log"), 3)
     }
 }
 
@@ -213,14 +197,6 @@ fn panics(log: &str) -> Vec<String> {
     let next = log.lines().skip(1).chain([""]);
     let pairs = log.lines().zip(next).filter(|(line, _)| line.contains("panicked"));
     pairs.map(|(line, next)| format!("{line} {next}").trim_end().to_owned()).collect()
-}
-
-/// Returns the last three lines of a file.
-fn tail(path: &Path) -> String {
-    let text = std::fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(4 << 10)..]).into_owned();
-    let lines: Vec<&str> = text.lines().rev().take(3).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
 }
 
 #[cfg(test)]

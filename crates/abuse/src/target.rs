@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use server_process::Addresses;
+
 /// Name of the superuser.
 pub(crate) const ADMIN: &str = "admin";
 /// Password of every role of a run. The server listens on loopback and for minutes only.
@@ -32,14 +34,11 @@ impl Target {
         Some(Target { cql: next()?, http: next()?, sql: next()? })
     }
 
-    /// Parses the line by which the server reports that it is ready. `None`: another line.
-    pub(crate) fn ready(line: &str) -> Option<Target> {
-        let address = |mark: &str| {
-            let rest = line.split(mark).nth(1)?;
-            rest.split([',', ' ']).next()?.trim_end_matches('.').parse().ok()
-        };
-        line.contains("is ready:").then_some(())?;
-        Some(Target { cql: address("CQL ")?, http: address("HTTP ")?, sql: address("SQL ")? })
+    /// Returns the addresses of a ready server. `None`: a listener is off.
+    pub(crate) fn of(addresses: &Addresses) -> Option<Target> {
+        let parse = |address: &str| address.parse().ok();
+        let Addresses { cql, http, sql } = addresses;
+        Some(Target { cql: parse(cql)?, http: parse(http)?, sql: parse(sql.as_ref()?)? })
     }
 }
 
@@ -93,11 +92,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_line_names_all_listeners() {
+    fn target_is_passed_to_another_process() {
         let line = "fairlane 0.1.0 is ready: CQL 127.0.0.1:1, HTTP 127.0.0.1:2, SQL 127.0.0.1:3.";
-        let target = Target::ready(line).expect("three addresses");
+        let target = Addresses::parse(line).and_then(|found| Target::of(&found)).expect("three addresses");
         assert_eq!(target.text(), "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3");
         assert_eq!(Target::parse(&target.text()), Some(target));
-        assert_eq!(Target::ready("starting: CQL 127.0.0.1:1"), None);
     }
 }

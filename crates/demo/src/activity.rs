@@ -1,6 +1,8 @@
 //! Activity of storage, from a page of the server's metrics: bytes that flushes, compactions and
 //! the log write, bytes that wait for them, and the weights that the controllers chose.
 
+use server_process::metrics::series;
+
 use crate::results::StoragePoint;
 
 /// Metrics, each with a text that its labels must contain. Values of all cores are summed.
@@ -26,13 +28,10 @@ pub(crate) type Counts = [f64; COUNTS];
 /// Reads the values from a page. A missing metric is 0.
 pub(crate) fn counts(page: &str) -> Counts {
     let mut out = [0.0; COUNTS];
-    for line in page.lines().filter(|line| !line.starts_with('#')) {
-        let Some((series, value)) = line.rsplit_once(' ') else { continue };
-        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let Ok(value) = value.parse::<f64>() else { continue };
-        for ((watched, label), sum) in WATCHED.iter().zip(&mut out) {
-            if *watched == name && labels.contains(label) {
-                *sum += value;
+    for found in series(page) {
+        for ((metric, labels), sum) in WATCHED.iter().zip(&mut out) {
+            if *metric == found.metric && found.labels.contains(labels) {
+                *sum += found.value;
             }
         }
     }

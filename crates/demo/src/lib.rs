@@ -59,6 +59,7 @@ use load::StopFlag;
 use options::{OlapPart, Options};
 use results::{Machine, Outcome, Subject};
 use server::Folder;
+use server_process::kernel;
 use stage::Stage;
 
 pub use options::Program;
@@ -356,14 +357,9 @@ fn machine(subject: Subject) -> Machine {
         // A query runs on all cores, and its client needs hardly any CPU.
         Subject::Olap => (server_cores, load_cores) = (cores.clone(), cores),
     }
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let model = read("/proc/cpuinfo")
-        .lines()
-        .find(|line| line.starts_with("model name"))
-        .map(|line| line.split_once(':').map_or(String::new(), |(_, model)| model.trim().to_string()));
     Machine {
-        model: model.unwrap_or_default(),
-        kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
+        model: kernel::cpu_value("model name").unwrap_or_default(),
+        kernel: kernel::release().unwrap_or_default(),
         server_cores,
         load_cores,
     }

@@ -3,14 +3,15 @@
 //! cumulative, so that any period is a difference of two samples, interpolated at its ends.
 
 use std::collections::BTreeMap;
-use std::io::{Error, Read, Write};
-use std::net::TcpStream;
+use std::io::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use load::{Exposed, scrape, scrape_named};
+use server_process::kernel::{Busy, process_cpu_s};
+use server_process::metrics::{fetch, sums};
 
 use crate::activity;
 use crate::results::{Cpu, CpuPoint, DiskPoint, Served, StoragePoint};
@@ -26,12 +27,8 @@ const DISK_QUEUE: &str = "fairlane_disk_queue_seconds_total";
 const QUEUE: &str = "fairlane_queue_time_seconds";
 /// Time limit of a scrape. A saturated server answers well within it.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum size of a page, bytes.
-const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// Time between two samples: ten steps. The thread checks after each step whether it should end.
 const STEPS: (u32, Duration) = (10, Duration::from_millis(50));
-/// Linux reports process times in hundredths of a second on all supported architectures.
-const TICKS_PER_S: f64 = 100.0;
 
 /// Returns the time, seconds since 1970.
 pub(crate) fn now_s() -> f64 {
@@ -84,57 +81,6 @@ fn served(samples: &[Histograms], begin_s: f64, end_s: f64) -> BTreeMap<String, 
         (service.count() > 0.0).then(|| (name.clone(), times))
     };
     last.service.iter().filter_map(level).collect()
-}
-
-/// Returns a metric for each value of `label` in a page, summed over other labels such as lanes.
-/// Lines of another form are skipped.
-fn sums(metric: &str, label: &str, page: &str) -> BTreeMap<String, f64> {
-    let mark = format!("{label}=\"");
-    let mut out = BTreeMap::new();
-    for line in page.lines() {
-        let labelled = line.strip_prefix(metric).and_then(|rest| rest.strip_prefix('{'));
-        let Some((labels, value)) = labelled.and_then(|rest| rest.rsplit_once("} ")) else { continue };
-        let level = labels.split(&mark).nth(1).and_then(|rest| rest.split('"').next());
-        if let (Some(level), Ok(value)) = (level, value.trim().parse::<f64>()) {
-            *out.entry(level.to_string()).or_insert(0.0) += value;
-        }
-    }
-    out
-}
-
-/// Returns user and system time from a line of `/proc/PID/stat`, seconds. The name in parentheses
-/// may contain any character.
-fn process_seconds(stat: &str) -> Option<f64> {
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS_PER_S)
-}
-
-/// Returns the time that these cores were not idle, from `/proc/stat`, seconds.
-fn busy_seconds(stat: &str, cores: &[usize]) -> f64 {
-    let mut ticks = 0.0;
-    for line in stat.lines() {
-        let mut fields = line.split_whitespace();
-        let core = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse::<usize>().ok());
-        if core.is_some_and(|core| cores.contains(&core)) {
-            let fields: Vec<f64> = fields.filter_map(|field| field.parse().ok()).collect();
-            // user nice system idle iowait irq softirq steal. User includes guest times.
-            ticks += fields.iter().take(8).sum::<f64>() - fields.iter().skip(3).take(2).sum::<f64>();
-        }
-    }
-    ticks / TICKS_PER_S
-}
-
-/// Sends one GET request and returns the whole answer.
-pub(crate) fn get(address: &str, path: &str) -> Result<String, Error> {
-    let target = address.parse().map_err(|_| Error::other(format!("`{address}` is not an address")))?;
-    let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut page = Vec::new();
-    stream.take(PAGE_BYTES_MAX).read_to_end(&mut page)?;
-    Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 /// Returns the counters at a moment, linear between samples. `None` after the last sample, or more
@@ -226,19 +172,18 @@ struct Source {
 
 impl Source {
     fn sample(&self) -> Result<(), Error> {
-        let page = get(&self.address, "/metrics")?;
-        let process = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
-        let stat = std::fs::read_to_string("/proc/stat")?;
+        let page = fetch(&self.address, TIMEOUT)?;
+        let busy_s = |cores: &[usize]| Busy::of_cores(cores).map(|busy| busy.own_s + busy.stolen_s);
         let sample = Sample {
             at_s: now_s(),
-            levels: sums(CPU, "level", &page),
-            groups: sums(CPU, "group", &page),
-            disk_bytes: sums(DISK_BYTES, "level", &page),
-            disk_queue: sums(DISK_QUEUE, "level", &page),
+            levels: sums(&page, CPU, "level"),
+            groups: sums(&page, CPU, "group"),
+            disk_bytes: sums(&page, DISK_BYTES, "level"),
+            disk_queue: sums(&page, DISK_QUEUE, "level"),
             storage: activity::counts(&page),
-            process: process_seconds(&process).unwrap_or(0.0),
-            busy: busy_seconds(&stat, &self.cores),
-            loads_busy: busy_seconds(&stat, &self.load_cores),
+            process: process_cpu_s(self.pid)?,
+            busy: busy_s(&self.cores)?,
+            loads_busy: busy_s(&self.load_cores)?,
         };
         let (service, queue) = (scrape(&page), scrape_named(&page, QUEUE));
         let mut histograms = self.histograms.lock().expect("no thread panics with this lock");
@@ -361,17 +306,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_of_a_level_are_summed() {
-        let page = "# HELP x\nfairlane_cpu_seconds_total{level=\"a\",lane=\"fast\"} 1.5\n\
-                    fairlane_cpu_seconds_total{level=\"a\",lane=\"heavy\"} 0.25\n\
-                    fairlane_cpu_seconds_total{level=\"b\",lane=\"fast\"} 2\nfairlane_cpu_seconds_total{x 1\n\
-                    fairlane_shares{level=\"b\"} 7\n";
-        let found = sums(CPU, "level", page);
-        assert_eq!(found, BTreeMap::from([("a".to_string(), 1.75), ("b".to_string(), 2.0)]));
-        assert!(sums("fairlane_cpu", "level", page).is_empty());
-    }
-
-    #[test]
     fn disk_of_a_level_is_an_increase() {
         let page = |bytes: u32, seconds: f64| {
             format!(
@@ -382,22 +316,13 @@ mod tests {
             )
         };
         let sample = |page: String| Sample {
-            disk_bytes: sums(DISK_BYTES, "level", &page),
-            disk_queue: sums(DISK_QUEUE, "level", &page),
+            disk_bytes: sums(&page, DISK_BYTES, "level"),
+            disk_queue: sums(&page, DISK_QUEUE, "level"),
             ..Sample::default()
         };
         let found = disk(7.5, &sample(page(100, 1.0)), &sample(page(300, 3.5)));
         assert_eq!((found.at_s, found.bytes_per_s.len()), (7.5, 1));
         assert_eq!((found.bytes_per_s["a"], found.queued["a"]), (200.0, 2.5));
-    }
-
-    #[test]
-    fn process_and_core_times_are_read() {
-        let stat = "42 (a name) with) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0";
-        assert_eq!(process_seconds(stat), Some(3.0));
-        assert_eq!(process_seconds("nothing"), None);
-        let stat = "cpu 9 9 9 9\ncpu0 100 0 100 700 100 0 0 0 0 0\ncpu1 1 1 1 1 1 1 1 1\nintr 5\n";
-        assert_eq!(busy_seconds(stat, &[0]), 2.0);
     }
 
     fn sample(at_s: f64, level: f64) -> Sample {

@@ -4,16 +4,15 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use load::Report;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use server_process::{Addresses, tail, wait_until_ready};
 
 use crate::error::DemoError;
 
@@ -91,13 +90,6 @@ fn end(child: &mut Child) {
     let _reaped = child.wait();
 }
 
-/// Returns the last two lines of a file, for messages.
-fn tail(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().rev().take(2).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
-}
-
 /// Temporary folder, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -135,17 +127,6 @@ impl Drop for Folder {
     }
 }
 
-/// Returns the addresses in the line of a ready server: CQL, HTTP, and SQL if it is on, else empty.
-fn addresses(line: &str) -> Option<[String; 3]> {
-    let address = |mark: &str| {
-        let rest = line.split(mark).nth(1)?;
-        let found = rest.split([',', ' ']).next()?.trim_end_matches('.');
-        found.contains(':').then(|| found.to_string())
-    };
-    line.contains("is ready:").then_some(())?;
-    Some([address("CQL ")?, address("HTTP ")?, address("SQL ").unwrap_or_default()])
-}
-
 /// Server under test.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -181,24 +162,13 @@ impl Server {
         command.args(["--shard-aware-port", "off", "--sql-listen", "off", "--disk-probe", "off"]).args(flags);
         command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
         let mut child = spawn(&mut command, cores, false).map_err(failed("the server cannot be started"))?;
-        let stdout = child.stdout.take();
+        let ready = wait_until_ready(&mut child, READY_TIMEOUT);
         let mut server = Server { child, log, cql: String::new(), http: String::new(), sql: String::new() };
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            // Read to the end, so that the server never blocks on a full pipe.
-            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
-                let _not_received = sender.send(line);
-            }
-        });
-        let start = Instant::now();
-        while let Some(left) = READY_TIMEOUT.checked_sub(start.elapsed()) {
-            let Ok(line) = lines.recv_timeout(left) else { break };
-            if let Some(found) = addresses(&line) {
-                [server.cql, server.http, server.sql] = found;
-                return Ok(server);
-            }
+        if let Some(Addresses { cql, http, sql }) = ready {
+            (server.cql, server.http, server.sql) = (cql, http, sql.unwrap_or_default());
+            return Ok(server);
         }
-        let log = tail(&server.log);
+        let log = tail(&server.log, 2);
         Err(DemoError::Failed(format!("The server was not ready after {} s: {log}", READY_TIMEOUT.as_secs())))
     }
 
@@ -217,7 +187,7 @@ impl Server {
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
-            _ => Err(DemoError::ServerGone(format!("The server ended: {}", tail(&self.log)))),
+            _ => Err(DemoError::ServerGone(format!("The server ended: {}", tail(&self.log, 2)))),
         }
     }
 }
@@ -273,7 +243,7 @@ impl Sender {
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
-            _ => Err(DemoError::Failed(format!("The load `{}` ended: {}", self.name, tail(&self.errors)))),
+            _ => Err(DemoError::Failed(format!("The load `{}` ended: {}", self.name, tail(&self.errors, 2)))),
         }
     }
 
@@ -286,7 +256,7 @@ impl Sender {
     pub(crate) fn stop(mut self) -> Result<Report, DemoError> {
         end(&mut self.child);
         let text = std::fs::read_to_string(&self.json).map_err(|_| {
-            DemoError::Failed(format!("The load `{}` wrote no report: {}", self.name, tail(&self.errors)))
+            DemoError::Failed(format!("The load `{}` wrote no report: {}", self.name, tail(&self.errors, 2)))
         })?;
         serde_json::from_str(&text)
             .map_err(|error| DemoError::Failed(format!("The report of `{}` is damaged: {error}", self.name)))
@@ -296,22 +266,5 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         end(&mut self.child);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_read_from_the_line_of_a_ready_server() {
-        let found = |listeners: &str| addresses(&format!("fairlane is ready: {listeners}"));
-        let (cql, http) = ("127.0.0.1:4711".to_string(), "127.0.0.1:8080".to_string());
-        let without = found("CQL 127.0.0.1:4711, HTTP 127.0.0.1:8080");
-        assert_eq!(without, Some([cql.clone(), http.clone(), String::new()]));
-        let all = found("CQL 127.0.0.1:4711, HTTP 127.0.0.1:8080, SQL 127.0.0.1:5433");
-        assert_eq!(all, Some([cql, http, "127.0.0.1:5433".to_string()]));
-        assert_eq!(addresses("starting: CQL 1:2, HTTP 1:3"), None);
-        assert_eq!(addresses("fairlane is ready: CQL 127.0.0.1:4711"), None);
     }
 }

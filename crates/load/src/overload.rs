@@ -1,5 +1,5 @@
 //! Closed loops of rising concurrency. The best of them shows what a server can do, and an overload
-//! is a multiple of it. Callers run and judge the loops, since each watches its server in its own way.
+//! is a multiple of it. Callers run and judge the loops: each watches its server in its own way.
 
 use crate::report::Report;
 use crate::spec::{Pacing, Spec};

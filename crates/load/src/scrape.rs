@@ -2,18 +2,15 @@
 //! The report shows them beside the response times that the client measures.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use server_process::metrics::series;
 
 /// Name of the histogram, without `_bucket`, `_sum` and `_count`.
 const METRIC: &str = "fairlane_service_time_seconds";
 /// Longest time of a scrape.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Most bytes read of a metrics page.
-const PAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// A Prometheus histogram with cumulative buckets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,21 +45,15 @@ pub fn scrape(page: &str) -> BTreeMap<String, Exposed> {
 /// `_count`. Other labels are summed over.
 pub fn scrape_named(page: &str, metric: &str) -> BTreeMap<String, Exposed> {
     let mut levels: BTreeMap<String, Exposed> = BTreeMap::new();
-    for line in page.lines() {
-        let Some(rest) = line.strip_prefix(metric) else { continue };
-        let Some((name, value)) = rest.rsplit_once(' ') else { continue };
-        let Ok(value) = value.trim().parse::<f64>() else { continue };
-        let (suffix, labels) = name.split_once('{').unwrap_or((name, ""));
-        let label = |wanted: &str| {
-            let start = labels.find(&format!("{wanted}=\""))? + wanted.len() + 2;
-            labels[start..].split('"').next().map(str::to_string)
-        };
-        let level = levels.entry(label("level").unwrap_or_default()).or_default();
-        match suffix.trim() {
+    for found in series(page) {
+        let Some(suffix) = found.metric.strip_prefix(metric) else { continue };
+        let (name, value) = (found.label("level").unwrap_or_default().to_owned(), found.value);
+        let level = levels.entry(name).or_default();
+        match suffix {
             "_sum" => level.sum_s += value,
             "_count" => level.count += value,
             "_bucket" => {
-                let Some(bound) = label("le").and_then(|le| le.parse::<f64>().ok()) else { continue };
+                let Some(bound) = found.label("le").and_then(|le| le.parse::<f64>().ok()) else { continue };
                 match level.buckets.iter_mut().find(|(known, _)| *known == bound) {
                     Some((_, count)) => *count += value,
                     None => level.buckets.push((bound, value)),
@@ -171,20 +162,12 @@ impl Scraper {
     }
 }
 
-/// Reads the metrics page of a server: sends one GET /metrics and reads until the server closes the
-/// connection.
+/// Reads the metrics page of a server.
 ///
 /// # Errors
 /// The server cannot be reached, or does not answer in time.
 pub fn fetch(address: &str) -> Result<String, std::io::Error> {
-    let target = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
-    let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut page = Vec::new();
-    stream.take(PAGE_BYTES_MAX).read_to_end(&mut page)?;
-    Ok(String::from_utf8_lossy(&page).into_owned())
+    server_process::metrics::fetch(address, TIMEOUT)
 }
 
 #[cfg(test)]

@@ -1,9 +1,5 @@
 //! Division of the CPUs between the server and the loads.
 
-use std::path::Path;
-
-use crate::files::read;
-
 /// CPUs of the server and of the loads. With one CPU both have it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cpus {
@@ -14,9 +10,8 @@ pub(super) struct Cpus {
 impl Cpus {
     /// Divides the CPUs that this process may use. The server gets `count` of them, or half.
     pub(super) fn divide(count: Option<usize>) -> Result<Cpus, String> {
-        let status = read(Path::new("/proc/self/status"))?;
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
-        Ok(Cpus::of(&parse(list.trim())?, count))
+        let list = server_process::kernel::status("self", "Cpus_allowed_list");
+        Ok(Cpus::of(&parse(&list.unwrap_or_else(|| "0".to_owned()))?, count))
     }
 
     fn of(allowed: &[usize], count: Option<usize>) -> Cpus {

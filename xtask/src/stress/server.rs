@@ -1,11 +1,13 @@
 //! The server under the load: its process, its statements and its CPU time.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use server_process::metrics::{fetch, series, sums};
+use server_process::{Addresses, without_settings};
 
 use super::cpus::{self, Cpus};
 use super::process::{Process, until};
@@ -19,8 +21,6 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a few statements, beside other processes.
 const STATEMENTS_TIMEOUT: Duration = Duration::from_secs(60);
 const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bounds the page of metrics.
-const PAGE_BYTES_MAX: u64 = 16 << 20;
 
 /// A running server. It is killed if it is not stopped.
 pub(super) struct Server {
@@ -45,23 +45,17 @@ impl Server {
         if cpus.are_shared() {
             command.arg("--overprovisioned");
         }
-        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRLANE_")).for_each(
-            |(name, _)| {
-                command.env_remove(name);
-            },
-        );
+        without_settings(&mut command);
         command.env("FAIRLANE_ADMIN_PASSWORD", &password);
         let mut process = Process::start(&mut command, &folder.join("server.log"))?;
-        let (mut cql, mut http) = (None, None);
+        let mut ready = None;
         until(READY_TIMEOUT, "a ready server", || {
-            let text = process.text()?;
-            (cql, http) = (address(&text, "CQL "), address(&text, "HTTP "));
-            Ok((cql.is_some() && http.is_some()) || process.has_ended()?)
+            ready = process.text()?.lines().find_map(Addresses::parse);
+            Ok(ready.is_some() || process.has_ended()?)
         })?;
-        let address = cql.and_then(|cql| Some((cql.rsplit_once(':')?.0.to_owned(), cql)));
-        let (host, cql) = address.ok_or("expected the addresses of the server, got none.")?;
-        let port = cql[host.len() + 1..].to_owned();
-        Ok(Server { process, data, host, port, password, http: http.unwrap_or_default() })
+        let Addresses { cql, http, .. } = ready.ok_or("expected the addresses of the server, got none.")?;
+        let (host, port) = cql.rsplit_once(':').ok_or("expected an address with a port.")?;
+        Ok(Server { process, data, host: host.to_owned(), port: port.to_owned(), password, http })
     }
 
     /// Runs statements of CQL as the superuser, by the driver of the Python environment.
@@ -75,7 +69,7 @@ impl Server {
     /// Reads the CPU times.
     pub(super) fn cpu(&self) -> Result<Cpu, String> {
         let failed = |error| format!("http://{}/metrics cannot be read: {error}.", self.http);
-        Ok(Cpu::parse(&get(&self.http, "/metrics").map_err(failed)?))
+        Ok(Cpu::parse(&fetch(&self.http, METRICS_TIMEOUT).map_err(failed)?))
     }
 
     /// Stops the server and removes its data.
@@ -86,30 +80,12 @@ impl Server {
     }
 }
 
-/// Returns the address after `protocol` in the line of a ready server.
-fn address(text: &str, protocol: &str) -> Option<String> {
-    let line = text.lines().find(|line| line.starts_with("fairlane is ready: "))?;
-    let rest = line.split_once(protocol)?.1;
-    Some(rest.split(',').next()?.trim().to_owned())
-}
-
 /// Returns 32 random hexadecimal digits.
 fn password() -> Result<String, String> {
     let mut bytes = [0u8; 16];
     let random = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     random.map_err(|error| format!("/dev/urandom cannot be read: {error}."))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// Sends one GET request and returns the whole answer.
-fn get(address: &str, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(METRICS_TIMEOUT))?;
-    stream.set_write_timeout(Some(METRICS_TIMEOUT))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut page = Vec::new();
-    stream.take(PAGE_BYTES_MAX).read_to_end(&mut page)?;
-    Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 /// CPU times of the server at one moment, seconds.
@@ -123,18 +99,12 @@ pub(super) struct Cpu {
 
 impl Cpu {
     fn parse(page: &str) -> Cpu {
-        let mut cpu = Cpu { at: Instant::now(), process: 0.0, levels: BTreeMap::new() };
-        for line in page.lines() {
-            let Some((name, value)) = line.rsplit_once(' ') else { continue };
-            let Ok(seconds) = value.parse::<f64>() else { continue };
-            if name == "process_cpu_seconds_total" {
-                cpu.process = seconds;
-            } else if let Some(labels) = name.strip_prefix("fairlane_cpu_seconds_total{") {
-                let level = labels.split_once("level=\"").and_then(|(_, rest)| rest.split('"').next());
-                *cpu.levels.entry(level.unwrap_or_default().to_owned()).or_default() += seconds;
-            }
+        let process = series(page).find(|found| found.metric == "process_cpu_seconds_total");
+        Cpu {
+            at: Instant::now(),
+            process: process.map_or(0.0, |found| found.value),
+            levels: sums(page, "fairlane_cpu_seconds_total", "level"),
         }
-        cpu
     }
 
     /// Returns the part of `cores` that the server was busy since `earlier`.
@@ -153,15 +123,6 @@ impl Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_read_from_the_line_of_a_ready_server() {
-        let text =
-            "a warning\nfairlane is ready: CQL 127.0.0.1:44905, HTTP 127.0.0.1:35193, SQL 127.0.0.1:1\n";
-        assert_eq!(address(text, "CQL ").as_deref(), Some("127.0.0.1:44905"));
-        assert_eq!(address(text, "HTTP ").as_deref(), Some("127.0.0.1:35193"));
-        assert_eq!(address("is ready", "CQL "), None);
-    }
 
     #[test]
     fn cpu_of_a_level_is_the_sum_of_its_lanes() {

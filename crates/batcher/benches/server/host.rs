@@ -1,15 +1,18 @@
 //! The server behind its delay line, both on one core, and CPU times of all parts.
 
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use load::{DelayLine, Exposed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use server_process::kernel::thread_cpu_s;
+use server_process::wait_until_ready;
 
 /// Delay of the line in each direction.
 const DELAY: Duration = Duration::from_millis(1);
+/// Longest start of a server on an empty folder.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The superuser and its password.
 pub(crate) const ADMIN: [&str; 2] = ["admin", "of the benchmark"];
 
@@ -30,8 +33,6 @@ pub(crate) fn pin_to(core: usize) {
 pub(crate) struct Host {
     child: Child,
     folder: PathBuf,
-    /// Kept, so that the server can write to it.
-    _output: BufReader<ChildStdout>,
     pub(crate) line: DelayLine,
     /// Address of the server's metrics.
     metrics: String,
@@ -50,16 +51,9 @@ impl Host {
         command.env("FAIRLANE_ADMIN_PASSWORD", ADMIN[1]).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
-        let (mut output, mut line) = (BufReader::new(child.stdout.take().expect("a pipe")), String::new());
-        output.read_line(&mut line).expect("the server's output is text");
-        let address = |name: &str| {
-            let found = line.split(name).nth(1).and_then(|rest| rest.split([',', ' ', '\n']).next());
-            let found = found.unwrap_or_else(|| panic!("expected the line of a ready server, got `{line}`"));
-            found.trim_end_matches('.').to_owned()
-        };
-        let (cql, metrics) = (address("CQL "), address("HTTP "));
-        let line = DelayLine::start(&cql, DELAY).expect("a free port");
-        Host { child, folder, _output: output, line, metrics }
+        let ready = wait_until_ready(&mut child, READY_TIMEOUT).expect("the server gets ready");
+        let line = DelayLine::start(&ready.cql, DELAY).expect("a free port");
+        Host { child, folder, line, metrics: ready.http }
     }
 
     /// Returns the server's service times so far.
@@ -90,9 +84,7 @@ fn cpu_s(process: &str, is_counted: impl Fn(&str) -> bool) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
     let of = |thread: PathBuf| {
         let name = std::fs::read_to_string(thread.join("comm")).ok()?;
-        let times = std::fs::read_to_string(thread.join("schedstat")).ok()?;
-        let ns: f64 = times.split(' ').next()?.parse().ok()?;
-        is_counted(name.trim_end()).then_some(ns / 1e9)
+        thread_cpu_s(&thread).filter(|_| is_counted(name.trim_end()))
     };
     // A thread may end meanwhile.
     threads.filter_map(|thread| of(thread.ok()?.path())).sum()

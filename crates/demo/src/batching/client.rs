@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,9 +78,7 @@ pub(super) fn on_runtime<T>(program: impl Future<Output = Result<T, DemoError>>)
 
 /// Returns the CPU time of this thread, seconds. 0 if the kernel does not tell.
 fn cpu_s() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let ns = text.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
-    ns.unwrap_or(0.0) / 1e9
+    server_process::kernel::thread_cpu_s(Path::new("/proc/thread-self")).unwrap_or(0.0)
 }
 
 impl Client {

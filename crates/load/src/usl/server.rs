@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use server_process::metrics::series;
+
 use crate::scrape::{Exposed, fetch, scrape};
 use crate::timeline::Second;
 
 /// Counter of CPU by level and lane, seconds.
-const CPU: &str = "fairlane_cpu_seconds_total{";
+const CPU: &str = "fairlane_cpu_seconds_total";
 
 /// Service time and CPU of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -99,17 +101,13 @@ impl Samples {
 
 /// Returns the sum of the CPU counters of a page, seconds.
 fn cpu_s(page: &str) -> f64 {
-    let value = |line: &str| line.strip_prefix(CPU)?.rsplit_once(' ')?.1.trim().parse::<f64>().ok();
-    page.lines().filter_map(value).sum()
+    series(page).filter(|found| found.metric == CPU).map(|found| found.value).sum()
 }
 
 /// Returns the number of cores that a page has counters of.
 fn core_count(page: &str) -> usize {
-    let core = |line: &str| {
-        let (_, rest) = line.strip_prefix("fairlane_")?.split_once("core=\"")?;
-        rest.split('"').next().map(str::to_string)
-    };
-    page.lines().filter_map(core).collect::<BTreeSet<String>>().len()
+    let own = series(page).filter(|found| found.metric.starts_with("fairlane_"));
+    own.filter_map(|found| found.label("core")).collect::<BTreeSet<&str>>().len()
 }
 
 #[cfg(test)]
