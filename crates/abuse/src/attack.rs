@@ -16,12 +16,13 @@ pub(crate) const READY: &str = "ready";
 const HOLD_POLL: Duration = Duration::from_millis(20);
 
 /// A listener of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Listener {
     Cql,
     Sql,
     Http,
     /// Several listeners at once.
+    #[value(skip)]
     All,
 }
 

@@ -138,10 +138,10 @@ impl Drop for Attacker {
 }
 
 /// Returns the named program of the server, by default the one beside this program.
-pub(crate) fn server_program(named: Option<&str>) -> Result<std::path::PathBuf, String> {
+pub(crate) fn server_program(named: Option<&Path>) -> Result<std::path::PathBuf, String> {
     if let Some(path) = named {
         // The server runs in a folder of its own, where relative paths are wrong.
-        return Path::new(path).canonicalize().map_err(|error| format!("{path}: {error}"));
+        return path.canonicalize().map_err(|error| format!("{}: {error}", path.display()));
     }
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let beside = own.with_file_name("fairlane");

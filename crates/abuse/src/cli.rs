@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser, Subcommand};
+
 use crate::attack::Listener;
 use crate::child::{self, server_program};
 use crate::results::Results;
@@ -11,52 +14,114 @@ use crate::run::{self, Guardrails, Options};
 use crate::table::ATTACKS;
 use crate::{fuzz, overload, report};
 
-const HELP: &str = "\
-abuse run [--short] [--only NAME] [--seconds N] [--guardrails on|off|both] [--report FILE] [--server FILE]
-    Runs the attacks whose names contain NAME, each for N seconds (5), beside probes and an administrator.
-    --short decides by counts, bytes and answers alone, without a clock.
-    --guardrails on|off|both runs them with the default guardrails (on), without any, or both ways.
-    --report writes a page with a chart, and beside it the results as JSON and the table as Markdown.
-abuse report FILE
-    Writes page and table again from the JSON of a run.
-abuse overload [--short] [--seconds N] [--report FILE] [--server FILE]
-    Loads one core beyond its capacity, with 8,192 requests in flight and with ten times the capacity, for N
-    seconds each (120; --short: 10).
-abuse fuzz [--seconds N] [--seed N] [--sessions N] [--listener cql|sql|http] [--go-on] [--server FILE]
-    Runs seeded random sessions at all listeners for N seconds (60), or as many as --sessions specifies.
-    --listener keeps to one listener. --go-on starts another server after a fault and searches on.
-abuse list
-    Prints the attacks.
-";
+/// Most seconds of a run: a day, which is also the limit of `cargo xtask`.
+const SECONDS_MAX: u64 = 24 * 60 * 60;
+/// Default durations of each overload, seconds.
+const OVERLOAD_S: u64 = 120;
+const OVERLOAD_SHORT_S: u64 = 10;
+
+/// Rude clients and random sessions against a real server.
+#[derive(Debug, Parser)]
+#[command(name = "abuse", args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs attacks beside probes and an administrator
+    Run {
+        /// Runs the attacks whose names contain NAME
+        #[arg(long, value_name = "NAME")]
+        only: Option<String>,
+        /// Length of each attack
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = seconds())]
+        seconds: u64,
+        /// Runs them with the default guardrails, without any, or both ways
+        #[arg(long, value_enum, default_value_t = Guardrails::On)]
+        guardrails: Guardrails,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Loads one core beyond its capacity, with 8,192 requests in flight and with ten times the capacity
+    Overload {
+        /// Length of each overload [default: 120, with --short 10]
+        #[arg(long, value_name = "N", value_parser = seconds())]
+        seconds: Option<u64>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Writes page and table again from the JSON of a run
+    Report { file: PathBuf },
+    /// Runs seeded random sessions at all listeners
+    Fuzz {
+        /// Length of the search
+        #[arg(long, value_name = "N", default_value_t = 60, value_parser = seconds())]
+        seconds: u64,
+        /// Seed of the first session [default: the time]
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
+        /// Ends after so many sessions
+        #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+        sessions: u64,
+        /// Keeps to one listener
+        #[arg(long, value_enum, ignore_case = true)]
+        listener: Option<Listener>,
+        /// Starts another server after a fault and searches on
+        #[arg(long)]
+        go_on: bool,
+        /// The server [default: the one beside this program]
+        #[arg(long, value_name = "FILE")]
+        server: Option<PathBuf>,
+    },
+    /// Prints the attacks
+    List,
+    /// Runs one attack; a run starts it so
+    #[command(hide = true)]
+    Attack { words: Vec<String> },
+}
+
+/// Flags of runs with a report.
+#[derive(Debug, Args)]
+struct Common {
+    /// Decides by counts, bytes and answers alone, without a clock
+    #[arg(long)]
+    short: bool,
+    /// Writes a page with a chart, and beside it the results as JSON and the table as Markdown
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// The server [default: the one beside this program]
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
+}
+
+/// Returns a parser of 1 to [`SECONDS_MAX`] seconds. Its error states the bounds.
+fn seconds() -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(1..=SECONDS_MAX)
+}
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let Some((command, rest)) = words.split_first() else {
-        eprint!("{HELP}");
-        return ExitCode::from(2);
-    };
-    let outcome = match command.as_str() {
-        "attack" => return child::main(rest),
-        "run" => options(rest).and_then(|options| run::run(&options)),
-        "overload" => options(rest).and_then(|options| overload(&options, rest)),
-        "report" => rewrite_report(rest),
-        "fuzz" => fuzz_options(rest).and_then(|options| fuzz::run(&options)),
-        "list" => {
-            ATTACKS.iter().for_each(|attack| {
-                println!(
-                    "{:24} {:5} {:28} {}",
-                    attack.name,
-                    attack.listener.name(),
-                    attack.needs.needs(),
-                    attack.sends
-                );
-            });
-            Ok(())
+    let outcome = match Cli::parse().command {
+        Command::Attack { words } => return child::main(&words),
+        Command::Run { only, seconds, guardrails, common } => {
+            options(only, seconds, guardrails, common).and_then(|options| run::run(&options))
         }
-        _ => {
-            eprint!("{HELP}");
-            return ExitCode::from(2);
+        Command::Overload { seconds, common } => overload(seconds, common),
+        Command::Report { file } => {
+            Results::read(&file).and_then(|results| report::write(&results, &file.with_extension("html")))
+        }
+        Command::Fuzz { seconds, seed, sessions, listener, go_on, server } => {
+            server_program(server.as_deref()).and_then(|server| {
+                let time = Duration::from_secs(seconds);
+                let seed = seed.unwrap_or_else(fuzz::seed_of_now);
+                fuzz::run(&fuzz::Options { server, time, seed, sessions, listener, goes_on: go_on })
+            })
+        }
+        Command::List => {
+            list();
+            Ok(())
         }
     };
     match outcome {
@@ -68,95 +133,60 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Default duration of each overload.
-const OVERLOAD: Duration = Duration::from_secs(120);
-const OVERLOAD_SHORT: Duration = Duration::from_secs(10);
+fn options(
+    only: Option<String>,
+    seconds: u64,
+    guardrails: Guardrails,
+    Common { short, report, server }: Common,
+) -> Result<Options, String> {
+    let (server, time) = (server_program(server.as_deref())?, Duration::from_secs(seconds));
+    Ok(Options { server, short, only, time, report, guardrails })
+}
 
-fn overload(options: &Options, words: &[String]) -> Result<(), String> {
-    let is_set = words.iter().any(|word| word == "--seconds");
-    let unset = if options.short { OVERLOAD_SHORT } else { OVERLOAD };
-    let time = if is_set { options.time } else { unset };
-    let (server, report) = (options.server.clone(), options.report.clone());
+fn overload(seconds: Option<u64>, Common { short, report, server }: Common) -> Result<(), String> {
+    let time = seconds.unwrap_or(if short { OVERLOAD_SHORT_S } else { OVERLOAD_S });
+    let (server, time) = (server_program(server.as_deref())?, Duration::from_secs(time));
     overload::run(&overload::Options { server, time, report })
 }
 
-/// Writes a report from the results of a run.
-fn rewrite_report(words: &[String]) -> Result<(), String> {
-    let [file] = words else { return Err("expected one file of results".to_owned()) };
-    let file = PathBuf::from(file);
-    report::write(&Results::read(&file)?, &file.with_extension("html"))
-}
-
-/// Returns the value after a flag.
-fn value<'w>(flag: &str, words: &mut impl Iterator<Item = &'w String>) -> Result<&'w str, String> {
-    words.next().map(String::as_str).ok_or_else(|| format!("expected a value after {flag}"))
-}
-
-fn number<T: std::str::FromStr>(flag: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("expected a number after {flag}, got `{text}`"))
-}
-
-fn listener(text: &str) -> Result<Listener, String> {
-    let all = [Listener::Cql, Listener::Sql, Listener::Http];
-    let found = all.into_iter().find(|listener| listener.name().eq_ignore_ascii_case(text));
-    found.ok_or_else(|| format!("expected cql, sql or http after --listener, got `{text}`"))
-}
-
-fn guardrails(text: &str) -> Result<Guardrails, String> {
-    match text {
-        "on" => Ok(Guardrails::On),
-        "off" => Ok(Guardrails::Off),
-        "both" => Ok(Guardrails::Both),
-        _ => Err(format!("expected on, off or both after --guardrails, got `{text}`")),
+fn list() {
+    for attack in ATTACKS {
+        let (listener, needs) = (attack.listener.name(), attack.needs.needs());
+        println!("{:24} {listener:5} {needs:28} {}", attack.name, attack.sends);
     }
 }
 
-fn options(words: &[String]) -> Result<Options, String> {
-    let (mut server, mut words) = (None, words.iter());
-    let mut options = Options {
-        server: PathBuf::new(),
-        short: false,
-        only: None,
-        time: Duration::from_secs(5),
-        report: None,
-        guardrails: Guardrails::On,
-    };
-    while let Some(flag) = words.next() {
-        match flag.as_str() {
-            "--short" => options.short = true,
-            "--guardrails" => options.guardrails = guardrails(value(flag, &mut words)?)?,
-            "--only" => options.only = Some(value(flag, &mut words)?.to_owned()),
-            "--seconds" => options.time = Duration::from_secs(number(flag, value(flag, &mut words)?)?),
-            "--report" => options.report = Some(value(flag, &mut words)?.into()),
-            "--server" => server = Some(value(flag, &mut words)?),
-            _ => return Err(format!("expected a flag of this help, got `{flag}`\n{HELP}")),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, String> {
+        let words = std::iter::once("abuse").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_are_parsed_or_refused() {
+        let refused = |line: &str, expected: &str| {
+            let error = parse(line).expect_err(line);
+            assert!(error.contains(expected), "{line}: {error}");
+        };
+        for line in [
+            "run --short",
+            "run --only cql --seconds 3 --guardrails both --report r.html --server x",
+            "overload --short",
+            "fuzz --seed 7 --sessions 3 --listener CQL --go-on",
+            "report r.json",
+            "list",
+            "attack a 1,2,3 0.5 18446744073709551615",
+        ] {
+            assert!(parse(line).is_ok(), "{line}");
         }
+        refused("run --seconds 0", "0 is not in 1..=86400");
+        refused("run --seconds many", "many");
+        refused("run --guardrails none", "[possible values: on, off, both]");
+        refused("fuzz --listener all", "[possible values: cql, sql, http]");
+        refused("run --shorts", "--short");
+        refused("ran", "run");
     }
-    options.server = server_program(server)?;
-    Ok(options)
-}
-
-fn fuzz_options(words: &[String]) -> Result<fuzz::Options, String> {
-    let (mut server, mut words) = (None, words.iter());
-    let mut options = fuzz::Options {
-        server: PathBuf::new(),
-        time: Duration::from_secs(60),
-        seed: fuzz::seed_of_now(),
-        sessions: u64::MAX,
-        listener: None,
-        goes_on: false,
-    };
-    while let Some(flag) = words.next() {
-        match flag.as_str() {
-            "--seconds" => options.time = Duration::from_secs(number(flag, value(flag, &mut words)?)?),
-            "--seed" => options.seed = number(flag, value(flag, &mut words)?)?,
-            "--listener" => options.listener = Some(listener(value(flag, &mut words)?)?),
-            "--go-on" => options.goes_on = true,
-            "--sessions" => options.sessions = number(flag, value(flag, &mut words)?)?,
-            "--server" => server = Some(value(flag, &mut words)?),
-            _ => return Err(format!("expected a flag of this help, got `{flag}`\n{HELP}")),
-        }
-    }
-    options.server = server_program(server)?;
-    Ok(options)
 }

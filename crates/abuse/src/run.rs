@@ -55,7 +55,7 @@ pub(crate) struct Options {
 }
 
 /// Thresholds of guardrails in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Guardrails {
     /// The server's defaults.
     On,

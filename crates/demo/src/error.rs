@@ -5,8 +5,6 @@ use std::fmt;
 /// Reason why the demo, or one of its chapters, failed.
 #[derive(Debug)]
 pub(crate) enum DemoError {
-    /// Wrong command line.
-    Usage(String),
     /// Ctrl-C.
     Interrupted,
     /// The server has ended, so that further chapters cannot run.
@@ -19,9 +17,7 @@ impl fmt::Display for DemoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DemoError::Interrupted => f.write_str("interrupted; everything is cleaned up"),
-            DemoError::Usage(reason) | DemoError::ServerGone(reason) | DemoError::Failed(reason) => {
-                f.write_str(reason)
-            }
+            DemoError::ServerGone(reason) | DemoError::Failed(reason) => f.write_str(reason),
         }
     }
 }

@@ -54,7 +54,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use error::DemoError;
-use flags::{HELP, parse};
+use flags::parse;
 use load::StopFlag;
 use options::{OlapPart, Options};
 use results::{Machine, Outcome, Subject};
@@ -67,20 +67,21 @@ pub use options::Program;
 /// Runs `fairlane demo` with the arguments after `demo`. Returns the exit code: 0 if all chapters
 /// were measured, 1 if not, 2 for a wrong command line, 130 after Ctrl-C.
 pub fn run(args: &[String], program: &Program) -> i32 {
-    let code = parse(args, program).and_then(|options| {
-        if options.help {
-            print!("{HELP}");
-            return Ok(0);
+    let options = match parse(args, program) {
+        Ok(options) => options,
+        Err(help_or_fault) => {
+            // Without an output, the code alone tells.
+            let _not_printed = help_or_fault.print();
+            return help_or_fault.exit_code();
         }
-        match &options.from {
-            Some(file) => render(file, &options),
-            None => show(&options),
-        }
-    });
+    };
+    let code = match &options.from {
+        Some(file) => render(file, &options),
+        None => show(&options),
+    };
     code.unwrap_or_else(|error| {
         eprintln!("fairlane demo: {error}");
         match error {
-            DemoError::Usage(_) => 2,
             DemoError::Interrupted => 130,
             DemoError::ServerGone(_) | DemoError::Failed(_) => 1,
         }

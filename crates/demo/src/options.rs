@@ -1,5 +1,10 @@
 //! Options of a demo, and the sizes and times that follow from them.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
+use clap::{Args, Parser, ValueEnum};
+
 use crate::error::DemoError;
 use crate::results::Subject;
 
@@ -12,21 +17,53 @@ pub struct Program {
     pub check_commit: fn(&str) -> Result<(), String>,
 }
 
-/// Values of the command line.
-#[derive(Clone, Debug, PartialEq)]
+/// Shows the server on this machine with real load.
+///
+/// Without a subject: transactions and analytics, without and with service levels.
+#[derive(Clone, Debug, PartialEq, Parser)]
+#[command(name = "fairlane demo", args_override_self = true)]
 pub(crate) struct Options {
+    #[arg(value_enum, hide_default_value = true, default_value_t = Subject::Levels)]
     pub(crate) subject: Subject,
+    /// One minute (olap: three) instead of some (levels 4, flush 15, compaction 2, olap 7,
+    /// batching 4, overload 4, petabyte 22); coarser results
+    #[arg(long, verbatim_doc_comment)]
     pub(crate) quick: bool,
+    /// Loads of the demo of service levels
+    #[arg(long, value_enum, default_value_t = Shape::Slices)]
     pub(crate) shape: Shape,
+    /// The report, to open in a browser
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub(crate) report: String,
+    /// All results, for programs
+    #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<String>,
-    /// File for the main figure.
+    /// The main figure as an SVG file (levels, batching and overload)
+    #[arg(long, value_name = "FILE")]
     pub(crate) picture: Option<String>,
-    /// Results of an earlier run to render again.
+    /// Runs nothing: prints and writes the report again from results of --json
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["subject", "quick", "keep"])]
     pub(crate) from: Option<String>,
+    /// Keeps the temporary folder with the server's log and data
+    #[arg(long)]
     pub(crate) keep: bool,
-    pub(crate) help: bool,
+    /// Repeats published experiments.
+    /// flush: 20,000 writes a second, five minutes with uncontrolled background work and five with
+    /// the controllers, and both at 80 % of what the core takes, in phases that alternate (25 minutes)
+    /// olap: ClickBench's Q23 for five minutes with shares 2:1 and without caches, for five minutes
+    /// each under a limit of 50 % by 1, 2 and 4 connections, and short queries beside 1 to 8
+    /// connections (26 minutes)
+    #[arg(long, verbatim_doc_comment)]
+    pub(crate) published: bool,
+    /// Length of a phase.
+    /// olap: phases of shares are three times as long; at most 3600 [8, quick 2]; with --published
+    /// the length of each phase of Q23 [300, quick 8]
+    /// flush: 5 to 120 whole seconds, less if the writes do not fit into memory [30, quick 5]
+    #[arg(long, value_name = "N", verbatim_doc_comment, allow_negative_numbers = true)]
+    pub(crate) seconds: Option<f64>,
+    #[command(flatten)]
     pub(crate) olap: OlapOptions,
+    #[command(flatten)]
     pub(crate) flush: FlushOptions,
 }
 
@@ -38,25 +75,15 @@ impl Options {
 }
 
 /// Kinds of the two loads in the first chapters of the demo of service levels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shape {
-    /// Single rows at half of the server's CPU beside slices of 100 rows.
+    /// Single rows at half of the server's CPU beside reads of 100 rows a request.
     Slices,
-    /// Single rows in both loads: at most 200 in flight at 20 % of capacity, beside 1800 in flight.
-    /// In the demo of queries: the published queries and times.
+    /// Single rows in both loads: at most 200 in flight at 20 % of capacity, beside 1800.
     Published,
 }
 
 impl Shape {
-    const WORDS: [(&'static str, Shape); 2] = [("slices", Shape::Slices), ("published", Shape::Published)];
-
-    pub(crate) fn parse(name: &str) -> Result<Shape, DemoError> {
-        let found = Shape::WORDS.iter().find(|(word, _)| *word == name);
-        found
-            .map(|(_, shape)| *shape)
-            .ok_or_else(|| DemoError::Usage(format!("--shape: expected slices or published, got `{name}`.")))
-    }
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Shape::Slices => "slices",
@@ -150,18 +177,47 @@ const FLUSH_PART: f64 = 0.4;
 /// Commit mode of the published experiment with writes, the default of its server.
 const PUBLISHED_COMMIT: &str = "periodic:10000";
 
+/// Limits of flags, beyond any use: rows that fill memory, a scale of terabytes, phases of hours.
+const ROWS_MAX: u64 = 1_000_000_000;
+const SCALE_MAX: f64 = 1000.0;
+const PHASES_MAX: usize = 1000;
+const RATE_MAX: f64 = 1e9;
+
+/// Returns a parser of numbers above 0, up to `limit`.
+fn positive<N>(limit: N) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync
+where
+    N: FromStr + PartialOrd + Default + Display + Copy + Send + Sync,
+{
+    move |text| {
+        let found = text.parse::<N>().ok().filter(|found| *found > N::default() && *found <= limit);
+        found.ok_or_else(|| format!("expected a number above 0, at most {limit}"))
+    }
+}
+
+fn phases(text: &str) -> Result<usize, String> {
+    let (least, found) = (FlushOptions::PHASES_MIN, positive(PHASES_MAX)(text)?);
+    if found < least { Err(format!("expected at least {least}, a pair to compare")) } else { Ok(found) }
+}
+
 /// Options of the demo of flushes.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+#[command(next_help_heading = "flush")]
 pub(crate) struct FlushOptions {
     /// Length of a phase, seconds.
+    #[arg(skip)]
     pub(crate) seconds: Option<f64>,
-    /// Number of phases with controllers.
+    /// Phases with controllers, 2 to 1000; without them half as many [16, quick 4]
+    #[arg(long, value_name = "N", value_parser = phases, allow_negative_numbers = true)]
     pub(crate) phases: Option<usize>,
-    /// `--commit` of the servers.
+    /// --commit of the server; with periodic:MS no write waits for the disk, so that only the CPU of
+    /// flushes and compactions counts [batch, with --published periodic:10000 as published]
+    #[arg(long, value_name = "MODE", verbatim_doc_comment)]
     pub(crate) commit: Option<String>,
-    /// Writes a second, instead of [`FLUSH_PART`] of capacity.
+    /// Writes a second, at most 1e9 [40 % of what the server takes for long, which is measured first]
+    #[arg(long = "rate", value_name = "N", value_parser = positive(RATE_MAX), allow_negative_numbers = true)]
     pub(crate) rate_per_s: Option<f64>,
     /// Repeat the published experiment.
+    #[arg(skip)]
     pub(crate) is_published: bool,
 }
 
@@ -199,27 +255,30 @@ impl FlushOptions {
 }
 
 /// Experiments of the demo of queries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OlapPart {
     Shares,
     Cap,
     Latency,
 }
 
-impl OlapPart {
-    /// Values of `--only`.
-    pub(crate) const WORDS: [(&'static str, OlapPart); 3] =
-        [("shares", OlapPart::Shares), ("cap", OlapPart::Cap), ("latency", OlapPart::Latency)];
-}
-
 /// Options of the demo of queries.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Args)]
+#[command(next_help_heading = "olap")]
 pub(crate) struct OlapOptions {
+    /// Rows of the table in the shape of ClickBench's, at most 1e9 [200000, quick 50000]
+    #[arg(long, value_name = "N", value_parser = positive(ROWS_MAX), allow_negative_numbers = true)]
     pub(crate) rows: Option<u64>,
+    /// Scale of TPC-H, at most 1000 [0.05, quick 0.01]
+    #[arg(long, value_name = "N", value_parser = positive(SCALE_MAX), allow_negative_numbers = true)]
     pub(crate) scale: Option<f64>,
+    #[arg(skip)]
     pub(crate) seconds: Option<f64>,
+    /// Runs one experiment
+    #[arg(long, value_enum, value_name = "NAME")]
     pub(crate) only: Option<OlapPart>,
     /// Repeat the published experiments.
+    #[arg(skip)]
     pub(crate) is_published: bool,
 }
 

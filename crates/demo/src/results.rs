@@ -4,40 +4,30 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use load::{Latency, Report, Second, StepReport};
 use serde::{Deserialize, Serialize};
 
 /// Subject of a demo.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Subject {
-    /// Transactions and analytics sharing a server.
+    /// Transactions and analytics, without and with service levels.
     #[default]
+    #[value(skip)]
     Levels,
-    /// Writes beside flushes and compactions.
+    /// Writes beside flushes and compactions, and without.
     Flush,
-    /// Space that a major compaction needs.
+    /// The space that a major compaction needs.
     Compaction,
-    /// Queries beside queries.
+    /// Queries beside queries: shares, a hard limit, latency.
     Olap,
-    /// Commands in batches, and partitions in parallel.
+    /// Commands in order over changing keys: partitions in parallel, and batches.
     Batching,
-    /// More load than the server can do, without and with a limit.
+    /// More load than the server can do, without and with max_concurrency = 'auto'.
     Overload,
-    /// Large user data beside small application data.
+    /// Large data next to small: rates, writes, shares, levels, cache, ingest.
     Petabyte,
-}
-
-impl Subject {
-    /// All subjects but the first, each with its word on the command line.
-    pub(crate) const WORDS: [(&'static str, Subject); 6] = [
-        ("flush", Subject::Flush),
-        ("compaction", Subject::Compaction),
-        ("olap", Subject::Olap),
-        ("batching", Subject::Batching),
-        ("overload", Subject::Overload),
-        ("petabyte", Subject::Petabyte),
-    ];
 }
 
 /// All results of one demo.
