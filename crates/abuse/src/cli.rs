@@ -44,7 +44,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Loads one core beyond its capacity, with 8,192 requests in flight and with ten times the capacity
+    /// Loads one core with 8,192 requests in flight, and with ten times its capacity
     Overload {
         /// Length of each overload [default: 120, with --short 10]
         #[arg(long, value_name = "N", value_parser = seconds())]
@@ -62,7 +62,7 @@ enum Command {
         /// Seed of the first session [default: the time]
         #[arg(long, value_name = "N")]
         seed: Option<u64>,
-        /// Ends after so many sessions
+        /// Ends after N sessions
         #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
         sessions: u64,
         /// Keeps to one listener

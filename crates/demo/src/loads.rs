@@ -72,7 +72,7 @@ impl Stage {
 
     /// Returns the interactive load with a step for each of `seconds`.
     pub(crate) fn interactive(&self, user: &str, seconds: &[f64]) -> Spec {
-        let (rate_per_s, max_in_flight) = (self.interactive_per_s, in_flight_max(self.shape));
+        let (rate_per_s, max_in_flight) = (self.measured.interactive_per_s, in_flight_max(self.shape));
         let steps = seconds.iter().map(|seconds| load::Step { rate_per_s, seconds: *seconds }).collect();
         Spec { max_in_flight, seed: 7, ..self.spec(user, Workload::Read, Pacing::Open(steps)) }
     }
@@ -109,18 +109,21 @@ impl Stage {
             (workload, in_flight) => self.closed_loop("single-row reads, deep queue", workload, in_flight)?,
         };
         let rate = |run: &Option<Run>| run.as_ref().map_or(0.0, |run| run.throughput_per_s);
-        (self.reads_per_s, self.slices_per_s) = (rate(&reads), rate(&slices));
-        if self.reads_per_s < 1.0 || self.slices_per_s < 1.0 {
+        (self.measured.reads_per_s, self.measured.slices_per_s) = (rate(&reads), rate(&slices));
+        if self.measured.reads_per_s < 1.0 || self.measured.slices_per_s < 1.0 {
             return Err(DemoError::Failed("The server answered no reads.".into()));
         }
-        self.print(&format!("capacity: {:.0} reads/s, {:.0} slices/s", self.reads_per_s, self.slices_per_s));
+        self.print(&format!(
+            "capacity: {:.0} reads/s, {:.0} slices/s",
+            self.measured.reads_per_s, self.measured.slices_per_s
+        ));
         let interactive = match self.shape {
             Shape::Published => {
-                Paced { per_s: self.reads_per_s.max(rate(&batch)) * PUBLISHED_PART, cpu: None }
+                Paced { per_s: self.measured.reads_per_s.max(rate(&batch)) * PUBLISHED_PART, cpu: None }
             }
             Shape::Slices => self.half()?,
         };
-        self.interactive_per_s = interactive.per_s;
+        self.measured.interactive_per_s = interactive.per_s;
         Ok(Capacity { reads, batch, interactive, writes: None })
     }
 
@@ -132,7 +135,7 @@ impl Stage {
     /// 2. Send at the proportional rate, and measure again, since a request costs less at higher
     ///    rates.
     fn half(&mut self) -> Result<Paced, DemoError> {
-        let mut paced = Paced { per_s: self.reads_per_s * FIRST_PART, cpu: None };
+        let mut paced = Paced { per_s: self.measured.reads_per_s * FIRST_PART, cpu: None };
         for _ in 0..HALF_TRIES_MAX {
             let seconds = (self.times.capacity + self.times.settle) / 2.0;
             let steps = vec![load::Step { rate_per_s: paced.per_s, seconds }];
@@ -149,7 +152,7 @@ impl Stage {
             }
             // If other programs use the cores, the CPU is too low. Limit the rate to half of a
             // closed loop's.
-            paced = Paced { per_s: (answered * HALF / cpu).min(self.reads_per_s * HALF), cpu: None };
+            paced = Paced { per_s: (answered * HALF / cpu).min(self.measured.reads_per_s * HALF), cpu: None };
         }
         Ok(paced)
     }

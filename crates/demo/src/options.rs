@@ -49,7 +49,8 @@ pub(crate) struct Options {
     pub(crate) keep: bool,
     /// Repeats published experiments.
     /// flush: 20,000 writes a second, five minutes with uncontrolled background work and five with
-    /// the controllers, and both at 80 % of what the core takes, in phases that alternate (25 minutes)
+    /// the controllers, and both at 80 % of what the core takes, in phases that alternate
+    /// (25 minutes)
     /// olap: ClickBench's Q23 for five minutes with shares 2:1 and without caches, for five minutes
     /// each under a limit of 50 % by 1, 2 and 4 connections, and short queries beside 1 to 8
     /// connections (26 minutes)
@@ -107,26 +108,49 @@ pub(crate) struct Times {
     pub(crate) settle: f64,
     /// Each phase of shares, and the one of the cap.
     pub(crate) shares: f64,
-    /// A phase of the demo of flushes, warm-up included.
-    pub(crate) background: f64,
     /// A setting of the published experiment with writes, and a published phase of queries.
     pub(crate) published: f64,
-    /// Rows of the users' table, phases of that demo, and pairs of them.
-    pub(crate) user_rows: u64,
-    pub(crate) petabyte: f64,
-    pub(crate) petabyte_pairs: usize,
-    /// Rows that its ingest overwrites, and for how long.
-    pub(crate) ingest_rows: u64,
-    pub(crate) ingest: f64,
-    /// Numbers of these phases with controllers, and without.
-    pub(crate) background_phases: (usize, usize),
-    /// Bytes in each column of its rows, if not the usual ones: in short phases those would not
-    /// fill memtables.
-    pub(crate) background_value_bytes: Option<usize>,
     /// Each phase of the demo of batches.
     pub(crate) batching: f64,
-    /// Each offered rate of the demo of overload, and the pause before it.
-    pub(crate) overload: (f64, f64),
+    pub(crate) background: BackgroundTimes,
+    pub(crate) petabyte: PetabyteTimes,
+    pub(crate) overload: OverloadTimes,
+}
+
+/// Sizes and times of the demo of flushes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackgroundTimes {
+    /// Each phase, warm-up included.
+    pub(crate) phase: f64,
+    /// Numbers of phases with controllers, and without.
+    pub(crate) controlled: usize,
+    pub(crate) uncontrolled: usize,
+    /// Bytes in each column of its rows, if not the usual ones: in short phases those would not
+    /// fill memtables.
+    pub(crate) value_bytes: Option<usize>,
+}
+
+/// Sizes and times of the demo of large data next to small.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PetabyteTimes {
+    /// Rows of the users' table.
+    pub(crate) user_rows: u64,
+    /// Each phase.
+    pub(crate) phase: f64,
+    /// Pairs of phases.
+    pub(crate) pairs: usize,
+    /// Rows that the ingest overwrites, and for how long.
+    pub(crate) ingest_rows: u64,
+    pub(crate) ingest: f64,
+}
+
+/// Times of the demo of overload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverloadTimes {
+    /// Each offered rate.
+    pub(crate) rate: f64,
+    /// The pause before it.
+    pub(crate) pause: f64,
 }
 
 impl Times {
@@ -137,17 +161,17 @@ impl Times {
         mixed: 3.0,
         settle: 1.0,
         shares: 3.0,
-        background: 5.0,
         published: 8.0,
-        user_rows: 200_000,
-        petabyte: 1.5,
-        petabyte_pairs: 2,
-        ingest_rows: 60_000,
-        ingest: 8.0,
-        background_phases: (4, 2),
-        background_value_bytes: Some(512),
         batching: 3.0,
-        overload: (1.5, 1.6),
+        background: BackgroundTimes { phase: 5.0, controlled: 4, uncontrolled: 2, value_bytes: Some(512) },
+        petabyte: PetabyteTimes {
+            user_rows: 200_000,
+            phase: 1.5,
+            pairs: 2,
+            ingest_rows: 60_000,
+            ingest: 8.0,
+        },
+        overload: OverloadTimes { rate: 1.5, pause: 1.6 },
     };
     pub(crate) const FULL: Times = Times {
         rows: 100_000,
@@ -156,18 +180,18 @@ impl Times {
         mixed: 16.0,
         settle: 2.0,
         shares: 14.0,
-        background: 30.0,
         published: 300.0,
-        // 2.5 GB stored: 39 times the memory.
-        user_rows: 4_200_000,
-        petabyte: 6.0,
-        petabyte_pairs: 6,
-        ingest_rows: 400_000,
-        ingest: 40.0,
-        background_phases: (16, 8),
-        background_value_bytes: None,
         batching: 8.0,
-        overload: (2.5, 1.4),
+        background: BackgroundTimes { phase: 30.0, controlled: 16, uncontrolled: 8, value_bytes: None },
+        petabyte: PetabyteTimes {
+            // 2.5 GB stored: 39 times the memory.
+            user_rows: 4_200_000,
+            phase: 6.0,
+            pairs: 6,
+            ingest_rows: 400_000,
+            ingest: 40.0,
+        },
+        overload: OverloadTimes { rate: 2.5, pause: 1.4 },
     };
 }
 
@@ -209,11 +233,11 @@ pub(crate) struct FlushOptions {
     /// Phases with controllers, 2 to 1000; without them half as many [16, quick 4]
     #[arg(long, value_name = "N", value_parser = phases, allow_negative_numbers = true)]
     pub(crate) phases: Option<usize>,
-    /// --commit of the server; with periodic:MS no write waits for the disk, so that only the CPU of
-    /// flushes and compactions counts [batch, with --published periodic:10000 as published]
+    /// --commit of the server; with periodic:MS no write waits for the disk, so that only the CPU
+    /// of flushes and compactions counts [batch, with --published periodic:10000 as published]
     #[arg(long, value_name = "MODE", verbatim_doc_comment)]
     pub(crate) commit: Option<String>,
-    /// Writes a second, at most 1e9 [40 % of what the server takes for long, which is measured first]
+    /// Writes a second, at most 1e9 [40 % of what the server takes for long, measured first]
     #[arg(long = "rate", value_name = "N", value_parser = positive(RATE_MAX), allow_negative_numbers = true)]
     pub(crate) rate_per_s: Option<f64>,
     /// Repeat the published experiment.
@@ -227,11 +251,15 @@ impl FlushOptions {
 
     /// Returns `times` with the values of the flags. Numbers of phases are rounded up to pairs.
     pub(crate) fn times(&self, times: Times) -> Times {
-        let pairs = |phases: usize| (phases.next_multiple_of(2), phases.div_ceil(2).next_multiple_of(2));
-        let background_phases = self.phases.map_or(times.background_phases, pairs);
+        let mut background = times.background;
         // Each setting has two phases.
-        let background = if self.is_published { times.published / 2.0 } else { times.background };
-        Times { background: self.seconds.unwrap_or(background), background_phases, ..times }
+        let usual = if self.is_published { times.published / 2.0 } else { background.phase };
+        background.phase = self.seconds.unwrap_or(usual);
+        if let Some(phases) = self.phases {
+            background.controlled = phases.next_multiple_of(2);
+            background.uncontrolled = phases.div_ceil(2).next_multiple_of(2);
+        }
+        Times { background, ..times }
     }
 
     /// Returns the value of the servers' `--commit`, if not their default. The published server
@@ -349,7 +377,8 @@ mod tests {
     fn phases_of_flushes_are_rounded_up_to_pairs() {
         let phases = |phases| {
             let options = FlushOptions { phases: Some(phases), ..FlushOptions::default() };
-            options.times(Times::QUICK).background_phases
+            let BackgroundTimes { controlled, uncontrolled, .. } = options.times(Times::QUICK).background;
+            (controlled, uncontrolled)
         };
         assert_eq!([2, 5, 16].map(phases), [(2, 2), (6, 4), (16, 8)]);
     }

@@ -27,6 +27,7 @@ use load::{Keys, Pacing, Report, Rows, Spec, Step, StepReport, Workload};
 use crate::error::DemoError;
 use crate::names::{FROM_DISK, FROM_MEMORY, FULL_MEMTABLES, INTERACTIVE, STEADY};
 use crate::open_loop::{Search, capacity, together};
+use crate::options::OverloadTimes;
 use crate::results::{Chapter, Offered, Run, Window, WindowLoad};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
@@ -43,21 +44,20 @@ const RUNG_WARMUP_S: f64 = 0.2;
 /// Rates of the open loops that search for the capacity, as fractions of the best closed loop. In a
 /// second, writes at capacity fill a memtable.
 const SEARCH: Search = Search { first: 0.2, ratio: 1.2, count: 10, seconds: 1.0 };
-/// Offered rates as fractions of capacity, in order, each with the limiter off (false) or on. The
-/// lowest one is the base of comparison, and so measured twice.
-pub(crate) const RATES: [(f64, bool); 12] = [
-    (0.4, false),
-    (0.4, true),
-    (0.4, true),
-    (0.4, false),
-    (1.0, false),
-    (1.0, true),
-    (1.4, true),
-    (1.4, false),
-    (2.0, false),
-    (2.0, true),
-    (10.0, true),
-    (10.0, false),
+/// Offered rates, in order. The lowest one is the base of comparison, and so measured twice.
+pub(crate) const RATES: [OfferedRate; 12] = [
+    unlimited(0.4),
+    limited(0.4),
+    limited(0.4),
+    unlimited(0.4),
+    unlimited(1.0),
+    limited(1.0),
+    limited(1.4),
+    unlimited(1.4),
+    unlimited(2.0),
+    limited(2.0),
+    limited(10.0),
+    unlimited(10.0),
 ];
 /// Rate of the steady load, as a fraction of capacity, and the most of it: a p99 of a phase needs
 /// some hundred answers.
@@ -77,8 +77,25 @@ const DISK_ROWS: u64 = 250_000;
 const LARGE_VALUE_BYTES: usize = 200;
 const SMALL_VALUE_BYTES: usize = 34;
 
-/// Kind of load.
-struct Kind {
+/// Rate that clients offer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OfferedRate {
+    /// Fraction of capacity. Zero: the steady load is alone.
+    pub(crate) part: f64,
+    /// True with the limiter.
+    pub(crate) is_limited: bool,
+}
+
+const fn unlimited(part: f64) -> OfferedRate {
+    OfferedRate { part, is_limited: false }
+}
+
+const fn limited(part: f64) -> OfferedRate {
+    OfferedRate { part, is_limited: true }
+}
+
+/// LoadKind of load.
+struct LoadKind {
     id: &'static str,
     title: &'static str,
     what: &'static str,
@@ -108,7 +125,7 @@ pub(crate) fn flags() -> Vec<String> {
 /// Reads of 100 rows from memory. Reads of single rows cost the server no more than the generator,
 /// which cannot offer ten times as many as the server can do.
 pub(crate) fn from_memory(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let kind = Kind {
+    let kind = LoadKind {
         id: FROM_MEMORY,
         title: "Reads from memory",
         what: "Reads of 100 rows each that the core alone limits.",
@@ -122,7 +139,7 @@ pub(crate) fn from_memory(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 /// Single-row reads of more rows than the cache has space for.
 pub(crate) fn from_disk(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let kind = Kind {
+    let kind = LoadKind {
         id: FROM_DISK,
         title: "Reads from disk",
         what: "Single-row reads of four times as many bytes as the server has memory.",
@@ -136,7 +153,7 @@ pub(crate) fn from_disk(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 /// Writes that fill memtables faster than flushes free them.
 pub(crate) fn full_memtables(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let kind = Kind {
+    let kind = LoadKind {
         id: FULL_MEMTABLES,
         title: "Writes into full memtables",
         what: "Writes of rows of 1 KB. Memtables are small, so that they are full after a second at capacity.",
@@ -148,7 +165,7 @@ pub(crate) fn full_memtables(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter(stage, &kind)
 }
 
-impl Kind {
+impl LoadKind {
     fn spec(&self, stage: &Stage, user: &str, pacing: Pacing) -> Spec {
         let plain = stage.spec(user, self.workload, pacing);
         Spec {
@@ -177,7 +194,7 @@ fn failed(reason: &str) -> DemoError {
 }
 
 /// Creates table, rows, roles and levels.
-fn prepare(stage: &mut Stage, kind: &Kind) -> Result<(), DemoError> {
+fn prepare(stage: &mut Stage, kind: &LoadKind) -> Result<(), DemoError> {
     stage.print(&format!("writing {} partitions", kind.partitions));
     let pacing = Pacing::Closed { in_flight: 512, seconds: 0.0 };
     let spec = Spec { workload: Workload::Prefill, create: true, ..kind.spec(stage, ADMIN, pacing) };
@@ -199,7 +216,7 @@ fn prepare(stage: &mut Stage, kind: &Kind) -> Result<(), DemoError> {
 }
 
 /// Runs the ladder of closed loops, in a level without a time limit.
-fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<ClosedLoop>, DemoError> {
+fn ladder(stage: &mut Stage, kind: &LoadKind) -> Result<Vec<ClosedLoop>, DemoError> {
     let pacing = Pacing::Closed { in_flight: LADDER[0], seconds: RUNG_S };
     let spec = Spec {
         connections: CONNECTIONS,
@@ -226,11 +243,12 @@ fn rung(in_flight: usize, report: &Report) -> Option<Run> {
 
 /// Returns the steps of both loads: the steady load alone, then for each rate a pause, a warm-up,
 /// and what is measured.
-fn steps(capacity_per_s: f64, (seconds, pause_s): (f64, f64)) -> Vec<Step> {
+fn steps(capacity_per_s: f64, times: OverloadTimes) -> Vec<Step> {
+    let OverloadTimes { rate: seconds, pause } = times;
     let mut steps = vec![Step { rate_per_s: 0.0, seconds }];
-    for (part, _) in RATES {
-        let rate_per_s = part * capacity_per_s;
-        steps.push(Step { rate_per_s: 0.0, seconds: pause_s });
+    for rate in RATES {
+        let rate_per_s = rate.part * capacity_per_s;
+        steps.push(Step { rate_per_s: 0.0, seconds: pause });
         steps.push(Step { rate_per_s, seconds: OVERLOAD_WARMUP_S });
         steps.push(Step { rate_per_s, seconds });
     }
@@ -249,30 +267,26 @@ fn set_limiter(is_on: bool) -> String {
 }
 
 /// Runs both loads through all steps. Returns their reports.
-fn offer(stage: &mut Stage, kind: &Kind, capacity_per_s: f64) -> Result<[Report; 2], DemoError> {
+fn offer(stage: &mut Stage, kind: &LoadKind, capacity_per_s: f64) -> Result<[Report; 2], DemoError> {
     let interactive = steps(capacity_per_s, stage.times.overload);
     let steady_per_s = (capacity_per_s * STEADY_PART).min(STEADY_PER_S_MAX);
     let steady = interactive.iter().map(|step| Step { rate_per_s: steady_per_s, ..*step }).collect();
     let steady = Spec { connections: 4, seed: 13, ..kind.spec(stage, STEADY, Pacing::Open(steady)) };
     let interactive = Spec { seed: 17, ..kind.open_loop(stage, INTERACTIVE, interactive) };
-    let statements = |step| rate_after(step).map(|next| set_limiter(RATES[next].1)).into_iter().collect();
+    let statements =
+        |step| rate_after(step).map(|next| set_limiter(RATES[next].is_limited)).into_iter().collect();
     let reports = together(stage, &[(INTERACTIVE, interactive), (STEADY, steady)], statements)?;
     reports.try_into().map_err(|_| failed("A load has no report."))
 }
 
 /// Returns the results of a step.
-fn offered(
-    step: &StepReport,
-    steady: &StepReport,
-    (part, is_limited): (f64, bool),
-    cpu_cores: f64,
-) -> Offered {
+fn offered(step: &StepReport, steady: &StepReport, rate: OfferedRate, cpu_cores: f64) -> Offered {
     let per_s = |count: u64| count as f64 / step.seconds.max(1e-9);
     let latency = |step: &StepReport| step.reads.as_ref().or(step.writes.as_ref()).map(|found| found.latency);
     let answered_per_s = step.throughput_per_s + steady.throughput_per_s;
     Offered {
-        part,
-        is_limited,
+        part: rate.part,
+        is_limited: rate.is_limited,
         due_per_s: per_s(step.due),
         goodput_per_s: per_s(step.in_time),
         answered_per_s: step.throughput_per_s,
@@ -289,7 +303,7 @@ fn offered(
 }
 
 /// Measures a kind of load on a server of its own.
-fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
+fn chapter(stage: &mut Stage, kind: &LoadKind) -> Result<Chapter, DemoError> {
     if kind.id != FROM_MEMORY {
         stage.restart(&kind.flags.map(str::to_string))?;
     }
@@ -324,43 +338,48 @@ fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
         runs: rungs,
         ..Chapter::default()
     };
-    let measured = std::iter::once((0, (0.0, false)));
-    let measured = measured.chain(RATES.into_iter().enumerate().map(|(n, rate)| (3 * n + 3, rate)));
-    for (index, rate) in measured {
-        let (Some(step), Some(steady_step)) = (interactive.steps.get(index), steady.steps.get(index)) else {
-            return Err(failed("A load ended early."));
-        };
-        let begin_s = step.begin_unix_ms as f64 / 1e3;
-        let end_s = begin_s + step.seconds;
-        let cpu = stage.probe.between(begin_s, end_s);
-        let cores = cpu.levels.values().chain(cpu.groups.values()).sum();
-        let offered = offered(step, steady_step, rate, cores);
-        stage.print(&format!(
-            "{}: {:.0}/s in time of {:.0}/s, {:.0}/s refused, p99 {}, steady p99 {}, {:.0} in flight, generator {}",
-            offered.label(),
-            offered.goodput_per_s,
-            offered.due_per_s,
-            offered.refused_per_s + offered.turned_away_per_s,
-            time(offered.latency.p99_us),
-            time(offered.steady.p99_us),
-            offered.in_flight,
-            percent(offered.generator_cpu)
-        ));
-        let loads = [(INTERACTIVE, &interactive), (STEADY, &steady)];
-        let loads = loads.into_iter().filter_map(|(name, report)| {
-            Some(WindowLoad::of(Run::of(name, report, index)?, &report.steps[index]))
-        });
-        chapter.windows.push(Window {
-            id: format!("{index}"),
-            label: offered.label(),
-            begin_s,
-            end_s,
-            loads: loads.collect(),
-            cpu,
-        });
+    let measured = RATES.into_iter().enumerate().map(|(n, rate)| (3 * n + 3, rate));
+    for (index, rate) in std::iter::once((0, unlimited(0.0))).chain(measured) {
+        let (window, offered) = window(stage, [&interactive, &steady], index, rate)?;
+        chapter.windows.push(window);
         chapter.offered.push(offered);
     }
     Ok(chapter)
+}
+
+/// Returns a step of both loads as a phase, and what its clients got.
+fn window(
+    stage: &Stage,
+    [interactive, steady]: [&Report; 2],
+    index: usize,
+    rate: OfferedRate,
+) -> Result<(Window, Offered), DemoError> {
+    let (Some(step), Some(steady_step)) = (interactive.steps.get(index), steady.steps.get(index)) else {
+        return Err(failed("A load ended early."));
+    };
+    let begin_s = step.begin_unix_ms as f64 / 1e3;
+    let end_s = begin_s + step.seconds;
+    let cpu = stage.probe.between(begin_s, end_s);
+    let cores = cpu.levels.values().chain(cpu.groups.values()).sum();
+    let offered = offered(step, steady_step, rate, cores);
+    stage.print(&format!(
+        "{}: {:.0}/s in time of {:.0}/s, {:.0}/s refused, p99 {}, steady p99 {}, {:.0} in flight, generator {}",
+        offered.label(),
+        offered.goodput_per_s,
+        offered.due_per_s,
+        offered.refused_per_s + offered.turned_away_per_s,
+        time(offered.latency.p99_us),
+        time(offered.steady.p99_us),
+        offered.in_flight,
+        percent(offered.generator_cpu)
+    ));
+    let loads = [(INTERACTIVE, interactive), (STEADY, steady)];
+    let loads = loads.into_iter().filter_map(|(name, report)| {
+        Some(WindowLoad::of(Run::of(name, report, index)?, &report.steps[index]))
+    });
+    let window =
+        Window { id: index.to_string(), label: offered.label(), begin_s, end_s, loads: loads.collect(), cpu };
+    Ok((window, offered))
 }
 
 #[cfg(test)]
@@ -369,17 +388,17 @@ mod tests {
 
     #[test]
     fn each_rate_has_a_pause_in_which_the_limiter_is_set() {
-        let steps = steps(1000.0, (2.0, 1.0));
+        let steps = steps(1000.0, OverloadTimes { rate: 2.0, pause: 1.0 });
         assert_eq!(steps.len(), 1 + 3 * RATES.len());
         for (index, step) in steps.iter().enumerate() {
             let expected = match (index, rate_after(index)) {
                 (0, _) => 0.0,
                 (_, Some(next)) => {
                     let after = [steps[index + 1].rate_per_s, steps[index + 2].rate_per_s];
-                    assert_eq!(after, [RATES[next].0 * 1000.0; 2]);
+                    assert_eq!(after, [RATES[next].part * 1000.0; 2]);
                     0.0
                 }
-                (_, None) => RATES[(index - 1) / 3].0 * 1000.0,
+                (_, None) => RATES[(index - 1) / 3].part * 1000.0,
             };
             assert_eq!(step.rate_per_s, expected, "step {index}");
         }
@@ -387,9 +406,9 @@ mod tests {
 
     #[test]
     fn each_rate_is_offered_without_and_with_the_limiter() {
-        for (part, _) in RATES {
-            let with = |on: bool| RATES.iter().filter(|rate| **rate == (part, on)).count();
-            assert_eq!(with(false), with(true), "{part}");
+        for OfferedRate { part, .. } in RATES {
+            let count = |rate: OfferedRate| RATES.iter().filter(|other| **other == rate).count();
+            assert_eq!(count(unlimited(part)), count(limited(part)), "{part}");
         }
     }
 
@@ -408,7 +427,7 @@ mod tests {
             ..StepReport::default()
         };
         let steady = StepReport { throughput_per_s: 10.0, ..StepReport::default() };
-        let found = offered(&step, &steady, (1.4, true), 0.001);
+        let found = offered(&step, &steady, limited(1.4), 0.001);
         let rates = [found.due_per_s, found.goodput_per_s, found.refused_per_s, found.failed_per_s];
         assert_eq!(rates, [50.0, 20.0, 5.0, 1.0]);
         assert_eq!((found.turned_away_per_s, found.unsent_per_s, found.cpu_us), (3.0, 2.0, 25.0));

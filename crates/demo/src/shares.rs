@@ -135,7 +135,7 @@ pub(crate) fn throttled(stage: &mut Stage) -> Result<Chapter, DemoError> {
         "ATTACH SERVICE LEVEL load2 TO load2",
     ])?;
     let seconds = stage.times.shares;
-    let rate = stage.slices_per_s * THROTTLED_PART;
+    let rate = stage.measured.slices_per_s * THROTTLED_PART;
     let long = 4.0 * (seconds + stage.times.settle) + SPARE_S;
     let mut all = Measurement::new(stage);
     let sender = all.stage.start_throttled(LOADS[0], rate, long)?;

@@ -22,15 +22,9 @@ const SETTLING_S_MAX: f64 = 180.0;
 /// Time limit of a statement of the administrator.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Run of a demo. Fields are dropped in order: the probe before the server, the folder last.
-pub(crate) struct Stage {
-    pub(crate) probe: Probe,
-    admin: Session,
-    pub(crate) server: Server,
-    pub(crate) times: Times,
-    pub(crate) olap: OlapSizes,
-    pub(crate) flush: FlushOptions,
-    pub(crate) shape: Shape,
+/// Capacities of the server, and rates that follow from them. Zero until they are measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Capacities {
     /// Capacity for single-row reads.
     pub(crate) reads_per_s: f64,
     /// Rate of the interactive load.
@@ -45,6 +39,18 @@ pub(crate) struct Stage {
     pub(crate) most_useful: Option<MostUseful>,
     /// Bytes that the log writes at the rate of the demo of flushes.
     pub(crate) log_bytes_per_s: f64,
+}
+
+/// Run of a demo. Fields are dropped in order: the probe before the server, the folder last.
+pub(crate) struct Stage {
+    pub(crate) probe: Probe,
+    admin: Session,
+    pub(crate) server: Server,
+    pub(crate) times: Times,
+    pub(crate) olap: OlapSizes,
+    pub(crate) flush: FlushOptions,
+    pub(crate) shape: Shape,
+    pub(crate) measured: Capacities,
     pub(crate) machine: Machine,
     /// File of what is expected, next to the report.
     expected: PathBuf,
@@ -102,13 +108,7 @@ impl Stage {
             olap: options.olap.sizes(options.quick),
             flush: options.flush.clone(),
             shape: options.shape,
-            reads_per_s: 0.0,
-            interactive_per_s: 0.0,
-            writes_per_s: 0.0,
-            commands_per_s: 0.0,
-            most_useful: None,
-            log_bytes_per_s: 0.0,
-            slices_per_s: 0.0,
+            measured: Capacities::default(),
             machine,
             expected: Path::new(&options.report).with_extension("expected.txt"),
             notes,

@@ -293,64 +293,68 @@ fn placed(shape: &str, sources: &[(&str, &String)]) -> String {
     shape.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// Extreme constants and functions of CQL.
+const CQL_VALUES: &[&str] = &[
+    "null",
+    "-1",
+    "0",
+    "2147483647",
+    "-2147483648",
+    "9223372036854775807",
+    "''",
+    "0x",
+    "1e400",
+    "NaN",
+    "-Infinity",
+    "now()",
+    "uuid()",
+    "token()",
+    "token(1, 2, 3)",
+    "currentTimestamp()",
+    "minTimeuuid(null)",
+    "maxTimeuuid('9999999-01-01')",
+    "(int) null",
+    "[null]",
+    "{1: null}",
+    "()",
+    "P99999999999Y",
+    "'P1Y'",
+    "-9223372036854775808",
+    "99999999999999999999999999999999999999999",
+    "1/0",
+    "writetime(k)",
+    "{}",
+    "[]",
+];
+
+/// Statements with a place for them at each `$`.
+const CQL_PLACES: &[&str] = &[
+    "SELECT $ FROM yard.t LIMIT 1",
+    "SELECT v FROM yard.t WHERE k = $",
+    "SELECT v FROM yard.t WHERE k IN ($, $)",
+    "SELECT v FROM yard.t WHERE token(k) > $ LIMIT 1",
+    "SELECT v FROM yard.t LIMIT $",
+    "SELECT v FROM yard.w WHERE k = 1 AND c > $ AND c < $",
+    "SELECT v FROM yard.w PER PARTITION LIMIT $",
+    "INSERT INTO yard.b (id, v) VALUES ($, $)",
+    "INSERT INTO yard.b (id, v) VALUES (1, 'x') USING TTL $",
+    "INSERT INTO yard.b (id, v) VALUES (1, 'x') USING TIMESTAMP $",
+    "UPDATE yard.b USING TTL $ AND TIMESTAMP $ SET v = 'x' WHERE id = 1",
+    "UPDATE yard.maps SET m[$] = $ WHERE k = 1",
+    "UPDATE yard.maps SET m = m + {$: $} WHERE k = 1",
+    "DELETE m[$] FROM yard.maps WHERE k = $",
+    "UPDATE yard.b SET v = $ WHERE id = 1 IF v = $",
+    "SELECT m[$] FROM yard.maps WHERE k = 1",
+    "SELECT v FROM yard.b USING TIMEOUT $",
+    "ALTER TABLE yard.b WITH gc_grace_seconds = $",
+    "ALTER TABLE yard.b WITH default_time_to_live = $ AND bloom_filter_fp_chance = $",
+    "DELETE FROM yard.w WHERE k = 99 AND c >= $ AND c <= $",
+    "SELECT count($) FROM yard.absent",
+    "BEGIN BATCH USING TIMESTAMP $ INSERT INTO yard.b (id) VALUES (1) APPLY BATCH",
+];
+
 /// Runs CQL with extreme constants and functions in every place, over no and some rows.
 pub(crate) fn cql(run: &Run) -> Result<(), Answer> {
-    let values = [
-        "null",
-        "-1",
-        "0",
-        "2147483647",
-        "-2147483648",
-        "9223372036854775807",
-        "''",
-        "0x",
-        "1e400",
-        "NaN",
-        "-Infinity",
-        "now()",
-        "uuid()",
-        "token()",
-        "token(1, 2, 3)",
-        "currentTimestamp()",
-        "minTimeuuid(null)",
-        "maxTimeuuid('9999999-01-01')",
-        "(int) null",
-        "[null]",
-        "{1: null}",
-        "()",
-        "P99999999999Y",
-        "'P1Y'",
-        "-9223372036854775808",
-        "99999999999999999999999999999999999999999",
-        "1/0",
-        "writetime(k)",
-        "{}",
-        "[]",
-    ];
-    let places = [
-        "SELECT $ FROM yard.t LIMIT 1",
-        "SELECT v FROM yard.t WHERE k = $",
-        "SELECT v FROM yard.t WHERE k IN ($, $)",
-        "SELECT v FROM yard.t WHERE token(k) > $ LIMIT 1",
-        "SELECT v FROM yard.t LIMIT $",
-        "SELECT v FROM yard.w WHERE k = 1 AND c > $ AND c < $",
-        "SELECT v FROM yard.w PER PARTITION LIMIT $",
-        "INSERT INTO yard.b (id, v) VALUES ($, $)",
-        "INSERT INTO yard.b (id, v) VALUES (1, 'x') USING TTL $",
-        "INSERT INTO yard.b (id, v) VALUES (1, 'x') USING TIMESTAMP $",
-        "UPDATE yard.b USING TTL $ AND TIMESTAMP $ SET v = 'x' WHERE id = 1",
-        "UPDATE yard.maps SET m[$] = $ WHERE k = 1",
-        "UPDATE yard.maps SET m = m + {$: $} WHERE k = 1",
-        "DELETE m[$] FROM yard.maps WHERE k = $",
-        "UPDATE yard.b SET v = $ WHERE id = 1 IF v = $",
-        "SELECT m[$] FROM yard.maps WHERE k = 1",
-        "SELECT v FROM yard.b USING TIMEOUT $",
-        "ALTER TABLE yard.b WITH gc_grace_seconds = $",
-        "ALTER TABLE yard.b WITH default_time_to_live = $ AND bloom_filter_fp_chance = $",
-        "DELETE FROM yard.w WHERE k = 99 AND c >= $ AND c <= $",
-        "SELECT count($) FROM yard.absent",
-        "BEGIN BATCH USING TIMESTAMP $ INSERT INTO yard.b (id) VALUES (1) APPLY BATCH",
-    ];
     on_threads(CLIENTS, |thread| {
         let login = || Native::login(&run.target, run.role, wire::Compression::None);
         let mut native = login()?;
@@ -358,7 +362,8 @@ pub(crate) fn cql(run: &Run) -> Result<(), Answer> {
             if !run.round() {
                 break;
             }
-            let text = places[n % places.len()].replace('$', values[n / places.len() % values.len()]);
+            let text = CQL_PLACES[n % CQL_PLACES.len()]
+                .replace('$', CQL_VALUES[n / CQL_PLACES.len() % CQL_VALUES.len()]);
             let answer = native.query(&text).unwrap_or_else(|answer| answer);
             let has_ended = answer.ends();
             run.record(match answer.label.as_str() {

@@ -100,10 +100,10 @@ pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
     let command_us = single.load.latency.unwrap_or_default().p50_us;
     let capacity_per_s = full.load.throughput_per_s;
     most_useful(stage, line.address())?;
-    stage.commands_per_s = (capacity_per_s * RATE_PART).round();
+    stage.measured.commands_per_s = (capacity_per_s * RATE_PART).round();
     stage.print(&format!(
         "capacity: {capacity_per_s:.0} commands/s; the open loop has {:.0}; one command alone takes {}",
-        stage.commands_per_s,
+        stage.measured.commands_per_s,
         time(command_us)
     ));
     stage.notes.push(format!(
@@ -153,11 +153,11 @@ fn most_useful(stage: &mut Stage, address: String) -> Result<(), DemoError> {
         }
     };
     let scaling = found.scaling.as_ref();
-    stage.most_useful = scaling.map(|scaling| match scaling.peak {
+    stage.measured.most_useful = scaling.map(|scaling| match scaling.peak {
         Some(peak) => MostUseful { n: peak.n.value, is_peak: true, up_to: scaling.up_to_n as u64 },
         None => MostUseful { n: scaling.linear_end.value, is_peak: false, up_to: scaling.up_to_n as u64 },
     });
-    match stage.most_useful {
+    match stage.measured.most_useful {
         Some(found) => stage.print(&found.label()),
         None => stage.notes.push("The ladder determined no law, so that N* is unknown.".to_string()),
     }
@@ -233,7 +233,7 @@ fn offered(stage: &Stage) -> String {
     format!(
         "Commands arrive at {} a second, {} of what client and server can do in batches over 1 000 000 keys. The last \
          phase begins with {} more, as after a pause.",
-        rate(stage.commands_per_s),
+        rate(stage.measured.commands_per_s),
         percent(RATE_PART),
         rate(BURST.backlog as f64)
     )
@@ -243,8 +243,8 @@ fn offered(stage: &Stage) -> String {
 fn chapter(stage: &mut Stage, id: &str, way: Way, phases: &[Keys]) -> Result<Chapter, DemoError> {
     let line = DelayLine::start(&stage.server.cql, DELAY).map_err(failed)?;
     let (address, password, stop) = (line.address(), stage.password.clone(), stage.stop.clone());
-    let (seconds, per_s) = (stage.times.batching, stage.commands_per_s);
-    let most_useful = stage.most_useful;
+    let (seconds, per_s) = (stage.times.batching, stage.measured.commands_per_s);
+    let most_useful = stage.measured.most_useful;
     let mut chapter = Chapter { id: id.to_string(), most_useful, ..Chapter::default() };
     let mut series = Series { load: COMMANDS.to_string(), points: Vec::new() };
     on_runtime(async {

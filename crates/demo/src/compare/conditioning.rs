@@ -1,7 +1,7 @@
 //! Comparison with a published pair of runs: 20,000 writes a second on one core, with uncontrolled
 //! background work and with the controllers.
 
-use super::judge::{judged, median, ratios, spread};
+use super::judge::{Labels, judged, median, median_of, ratios, spread};
 use crate::names::{ALONE, CONTROLLED, UNCONTROLLED, WRITES};
 use crate::results::{Chapter, Outcome, Row, Window, WindowLoad};
 use charts::numbers::{factor, percent, rate, time};
@@ -40,10 +40,10 @@ const PUBLISHED: [Published; 7] = [
 fn row(chapter: &Chapter, published: &Published) -> Option<Row> {
     let Published { name, shown, .. } = published;
     let of = |window: &Window| (published.value)(window.load(WRITES)?);
-    let found = ratios(chapter, (CONTROLLED, UNCONTROLLED), of);
+    let found = ratios(chapter, Labels { base: CONTROLLED, later: UNCONTROLLED }, of);
     let value = median(found.clone())?;
     let [off, on] =
-        [UNCONTROLLED, CONTROLLED].map(|label| shown(labelled(chapter, label, of).unwrap_or_default()));
+        [UNCONTROLLED, CONTROLLED].map(|label| shown(median_of(chapter, label, of).unwrap_or_default()));
     let row = Row {
         what: format!("{name}, off over on, {}", chapter.title),
         seen: format!("×{}", factor(value)),
@@ -58,11 +58,6 @@ fn row(chapter: &Chapter, published: &Published) -> Option<Row> {
         ..Row::default()
     };
     Some(judged(row, &chapter.windows.iter().collect::<Vec<_>>()))
-}
-
-/// Returns the median of a value over the phases with a label.
-fn labelled(chapter: &Chapter, label: &str, of: impl Fn(&Window) -> Option<f64>) -> Option<f64> {
-    median(chapter.windows.iter().filter(|window| window.label == label).filter_map(of).collect())
 }
 
 fn alone_row(chapter: &Chapter) -> Option<Row> {
@@ -80,7 +75,7 @@ fn alone_row(chapter: &Chapter) -> Option<Row> {
 
 /// Returns the p99 of the chapter's writes with the controllers off and on, µs.
 pub(crate) fn both_p99(chapter: &Chapter) -> Option<[f64; 2]> {
-    let p99 = |label: &str| labelled(chapter, label, |window| Some(window.latency(WRITES)?.p99_us));
+    let p99 = |label: &str| median_of(chapter, label, |window| Some(window.latency(WRITES)?.p99_us));
     Some([p99(UNCONTROLLED)?, p99(CONTROLLED)?])
 }
 

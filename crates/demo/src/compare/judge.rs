@@ -22,11 +22,27 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
+/// Returns the median of a value over the phases with a label.
+pub(super) fn median_of(
+    chapter: &Chapter,
+    label: &str,
+    value: impl Fn(&Window) -> Option<f64>,
+) -> Option<f64> {
+    median(chapter.windows.iter().filter(|window| window.label == label).filter_map(value).collect())
+}
+
+/// Labels of phases that are compared: `later` with `base`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Labels {
+    pub(super) base: &'static str,
+    pub(super) later: &'static str,
+}
+
 /// Returns the value of phases with the label `later` over those with the label `base`, each phase
 /// in one pair of neighbours.
 pub(super) fn ratios(
     chapter: &Chapter,
-    (base, later): (&str, &str),
+    Labels { base, later }: Labels,
     value: impl Fn(&Window) -> Option<f64>,
 ) -> Vec<f64> {
     let mut ratios = Vec::new();
@@ -90,7 +106,7 @@ mod tests {
         let phases = [("a", 100.0), ("b", 110.0), ("b", 120.0), ("a", 100.0), ("c", 5.0), ("a", 1.0)];
         let window = |(label, end_s): (&str, f64)| Window { label: label.into(), end_s, ..Window::default() };
         let chapter = Chapter { windows: phases.map(window).to_vec(), ..Chapter::default() };
-        let of = |base, later| ratios(&chapter, (base, later), |window| Some(window.end_s));
+        let of = |base, later| ratios(&chapter, Labels { base, later }, |window| Some(window.end_s));
         assert_eq!(of("a", "b"), [1.1, 1.2]);
         assert_eq!((of("a", "c"), of("c", "a"), of("b", "c")), (vec![0.05], vec![20.0], Vec::new()));
     }

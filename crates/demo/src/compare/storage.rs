@@ -2,7 +2,7 @@
 //! servers alternate. Each is compared with its neighbour, and the median of these pairs counts:
 //! the p99 of single phases varies more by pauses of the machine than by background work.
 
-use super::judge::{judged, median, ratio, ratios, spread};
+use super::judge::{Labels, judged, median, ratio, ratios, spread};
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::results::{Chapter, Outcome, Point, Row, StoragePoint, Window};
 use charts::numbers::{factor, percent, rate, time};
@@ -22,7 +22,9 @@ fn p99s(chapter: &Chapter, label: &str) -> Vec<f64> {
 
 /// Returns the p99 of writes on the flushing server over that in memory, for each pair of phases.
 fn pairs(chapter: &Chapter) -> Vec<f64> {
-    ratios(chapter, (IN_MEMORY, FLUSHING), |window| window.latency(WRITES).map(|latency| latency.p99_us))
+    ratios(chapter, Labels { base: IN_MEMORY, later: FLUSHING }, |window| {
+        window.latency(WRITES).map(|latency| latency.p99_us)
+    })
 }
 
 /// Returns the median over the pairs.

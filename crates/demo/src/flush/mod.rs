@@ -75,7 +75,7 @@ pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     ));
     // Long enough to fill and flush memtables several times, and before longer phases to compact
     // as often as they do: compactions of compacted files come late.
-    let part_of_phase = if stage.flush.is_published { stage.times.background / 2.0 } else { 0.0 };
+    let part_of_phase = if stage.flush.is_published { stage.times.background.phase / 2.0 } else { 0.0 };
     let (warmup_s, seconds) = (stage.times.settle, part_of_phase.max(3.0 * stage.times.capacity));
     let pacing = Pacing::Closed { in_flight: BACKLOG, seconds };
     let spec = Spec { warmup_s, ..writes(stage, pacing) };
@@ -91,16 +91,16 @@ pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
         written.throughput_per_s
     ));
     written.throughput_per_s *= loaded_s / (loaded_s + settling_s);
-    stage.writes_per_s = written.throughput_per_s;
-    stage.print(&format!("capacity: {:.0} writes/s", stage.writes_per_s));
-    let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
+    stage.measured.writes_per_s = written.throughput_per_s;
+    stage.print(&format!("capacity: {:.0} writes/s", stage.measured.writes_per_s));
+    let rate_per_s = stage.flush.rate_per_s(stage.measured.writes_per_s)?;
     let (report, begin_s, end_s) = open_loop(stage, rate_per_s, WARMUP_S_MIN, 2.0 * stage.times.settle)?;
     let log = stage.probe.storage(begin_s, end_s);
-    stage.log_bytes_per_s =
+    stage.measured.log_bytes_per_s =
         log.iter().map(|point| point.log_bytes_per_s).sum::<f64>() / log.len().max(1) as f64;
     stage.print(&format!(
         "the log grows by {:.1} MB/s at {:.0} writes/s",
-        stage.log_bytes_per_s / 1e6,
+        stage.measured.log_bytes_per_s / 1e6,
         report.steps[0].throughput_per_s
     ));
     Ok(Capacity { writes: Some(written), ..Capacity::default() })
@@ -109,7 +109,7 @@ pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
 fn writes(stage: &Stage, pacing: Pacing) -> Spec {
     let plain = stage.spec(ADMIN, Workload::Write, pacing);
     let rows = Rows { keyspace: KEYSPACE.to_string(), ..plain.rows.clone() };
-    let value_bytes = stage.times.background_value_bytes.unwrap_or(rows.value_bytes);
+    let value_bytes = stage.times.background.value_bytes.unwrap_or(rows.value_bytes);
     let rows = Rows { value_bytes, ..rows };
     let keys = Keys { population: ROWS, ..plain.keys.clone() };
     Spec { keys, rows, create: true, seed: 11, ..plain }
@@ -135,23 +135,23 @@ fn open_loop(
 
 /// Phases with the controllers, the default of every server.
 pub(crate) fn controlled(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let mut chapter = alternating(stage, true, stage.times.background_phases.0)?;
+    let mut chapter = alternating(stage, true, stage.times.background.controlled)?;
     chapter.id = "controlled".into();
     chapter.title = "Flush and compaction paced by their controllers".to_string();
-    let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
+    let rate_per_s = stage.flush.rate_per_s(stage.measured.writes_per_s)?;
     chapter.what = format!(
         "An open loop of single-row writes, {rate_per_s:.0} a second: {:.0} % of what a server takes for long, \
          with flushes and compactions. Two servers take the phases in turn, and each phase starts with an empty \
          folder. One has {SMALL} for memtables, so that it flushes and compacts all the time. The other one has \
          {LARGE} and flushes nothing during a phase. Each phase is compared with its neighbour.",
-        rate_per_s / stage.writes_per_s * 100.0
+        rate_per_s / stage.measured.writes_per_s * 100.0
     );
     Ok(chapter)
 }
 
 /// The same without the controllers.
 pub(crate) fn uncontrolled(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let mut chapter = alternating(stage, false, stage.times.background_phases.1)?;
+    let mut chapter = alternating(stage, false, stage.times.background.uncontrolled)?;
     chapter.id = "uncontrolled".into();
     chapter.title = "The same with the controllers off".to_string();
     chapter.what =
@@ -199,8 +199,8 @@ impl Phase {
 
 /// Measures the phases of both kinds of servers.
 fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Chapter, DemoError> {
-    let phase_s = phase_s(stage.times.background, stage.log_bytes_per_s);
-    let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
+    let phase_s = phase_s(stage.times.background.phase, stage.measured.log_bytes_per_s);
+    let rate_per_s = stage.flush.rate_per_s(stage.measured.writes_per_s)?;
     stage.print(&format!("{phases} phases of {phase_s:.1} s, warm-up included"));
     let warmup_s = (phase_s * WARMUP_PART).max(WARMUP_S_MIN);
     let mut chapter = Chapter { series: vec![Series::of(WRITES, &[])], ..Chapter::default() };

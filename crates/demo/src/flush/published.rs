@@ -30,7 +30,7 @@ const TABLE: &str = "standard1";
 pub(crate) fn at_rate(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let options =
         FlushOptions { rate_per_s: stage.flush.rate_per_s.or(Some(RATE_PER_S)), ..stage.flush.clone() };
-    let rate_per_s = options.rate_per_s(stage.writes_per_s)?;
+    let rate_per_s = options.rate_per_s(stage.measured.writes_per_s)?;
     let mut chapter = both(stage, rate_per_s)?;
     chapter.id = "published_rate".into();
     chapter.title = format!("{rate_per_s:.0} writes a second");
@@ -39,7 +39,7 @@ pub(crate) fn at_rate(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 /// Phases at a rate that takes most of the core.
 pub(crate) fn at_part(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let rate_per_s = stage.writes_per_s * PART;
+    let rate_per_s = stage.measured.writes_per_s * PART;
     let mut chapter = both(stage, rate_per_s)?;
     chapter.id = "published_part".into();
     chapter.title = format!("{:.0} % of what the core takes for long", PART * 100.0);
@@ -57,7 +57,7 @@ fn both(stage: &mut Stage, rate_per_s: f64) -> Result<Chapter, DemoError> {
             controllers,
             rate_per_s,
             warmup_s: WARMUP_S,
-            seconds: stage.times.background,
+            seconds: stage.times.background.phase,
         };
         phase.measure(stage, &mut chapter)?;
     }
@@ -66,9 +66,9 @@ fn both(stage: &mut Stage, rate_per_s: f64) -> Result<Chapter, DemoError> {
         "An open loop of {rate_per_s:.0} single-row writes a second, {:.0} % of what this core takes for long with \
          flushes and compactions. Each of {} phases takes {:.0} s on a server of its own. With controllers off, \
          flushes and compactions run as fast as their fixed shares allow; with controllers on, they are paced.",
-        rate_per_s / stage.writes_per_s * 100.0,
+        rate_per_s / stage.measured.writes_per_s * 100.0,
         2 * PAIRS,
-        stage.times.background
+        stage.times.background.phase
     );
     Ok(chapter)
 }

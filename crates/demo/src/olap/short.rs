@@ -25,7 +25,8 @@ const SHORT_PHASES: f64 = 0.6;
 pub(crate) fn clickbench(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter(
         stage,
-        (SHORT_CLICKBENCH, CLICKBENCH),
+        SHORT_CLICKBENCH,
+        CLICKBENCH,
         "Short queries of ClickBench beside others",
         "Q15, Q17 and Q23",
     )
@@ -33,12 +34,13 @@ pub(crate) fn clickbench(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 /// Measures short queries of TPC-H.
 pub(crate) fn tpch(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    chapter(stage, (SHORT_TPCH, TPCH), "Short queries of TPC-H beside others", "Q3, Q7 and Q19")
+    chapter(stage, SHORT_TPCH, TPCH, "Short queries of TPC-H beside others", "Q3, Q7 and Q19")
 }
 
 fn chapter(
     stage: &mut Stage,
-    (id, queries): (&str, Queries),
+    id: &str,
+    queries: Queries,
     title: &str,
     names: &str,
 ) -> Result<Chapter, DemoError> {

@@ -13,7 +13,7 @@ use crate::stage::Stage;
 pub(crate) fn bypass(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let cached = Setting::new(CACHED, LOW, 0.0);
     let bypassing = Setting { bypasses: true, ..Setting::new(BYPASSING, LOW, 0.0) };
-    let settings = pairs(&bypassing, &cached, stage.times.petabyte_pairs);
+    let settings = pairs(&bypassing, &cached, stage.times.petabyte.pairs);
     let mut chapter = run(stage, "petabyte_bypass", &settings)?;
     // Its rows were overwritten a dozen times. Versions in several runs exceed the cache: of 4,200
     // rows, 7,600 reads a second, and 33,600 after a compaction (2026-11-28).

@@ -46,7 +46,7 @@ pub(crate) fn size_tiered(stage: &mut Stage) -> Result<Chapter, DemoError> {
 fn overwrites(stage: &Stage, pacing: Pacing) -> Spec {
     let plain = data(stage, USERS, pacing, Workload::Write);
     let keys = Keys {
-        population: stage.times.ingest_rows,
+        population: stage.times.petabyte.ingest_rows,
         distribution: Distribution::Uniform,
         ..plain.keys.clone()
     };
@@ -56,20 +56,20 @@ fn overwrites(stage: &Stage, pacing: Pacing) -> Spec {
 fn ingest(stage: &mut Stage, id: &str, strategy: &str, options: &str) -> Result<Chapter, DemoError> {
     stage.expect(id, &expected(id))?;
     stage.restart(&flags())?;
-    let (rows, seconds) = (stage.times.ingest_rows, stage.times.ingest);
+    let (rows, seconds) = (stage.times.petabyte.ingest_rows, stage.times.petabyte.ingest);
     table(stage, USERS, rows)?;
     let compaction = format!("{{'class': '{strategy}'{options}}}");
     stage.cql(&[&format!("ALTER TABLE {KEYSPACE}.{TABLE} WITH compaction = {compaction}")])?;
-    if stage.writes_per_s <= 0.0 {
+    if stage.measured.writes_per_s <= 0.0 {
         let search = Search { first: 0.3, ratio: 1.15, count: 9, seconds: seconds / 8.0 };
         let spec = overwrites(stage, Pacing::Open(Vec::new()));
-        stage.writes_per_s = capacity(stage, USER_WRITES, spec, &search)?.throughput_per_s;
+        stage.measured.writes_per_s = capacity(stage, USER_WRITES, spec, &search)?.throughput_per_s;
     }
     stage.settle(3.0, "writes are slower than without compactions")?;
     stage.cql(&[&format!("COMPACT {KEYSPACE}.{TABLE}")])?;
     // Removed files are freed a moment later.
     stage.settle(2.0, "removed files may count as data")?;
-    let rate_per_s = stage.writes_per_s * PART;
+    let rate_per_s = stage.measured.writes_per_s * PART;
     let spec = overwrites(stage, Pacing::Open(vec![Step { rate_per_s, seconds }]));
     let dir = stage.folder.file("data");
     let (report, space) = watch(&dir, SAMPLE_EVERY, || stage.run(USER_WRITES, &spec))?;

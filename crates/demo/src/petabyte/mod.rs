@@ -67,7 +67,7 @@ pub(crate) fn flags() -> Vec<String> {
 fn data(stage: &Stage, user: &str, pacing: Pacing, workload: Workload) -> Spec {
     let plain = stage.spec(user, workload, pacing);
     let application = user == APPLICATION;
-    let population = stage.times.user_rows / if application { USER_ROWS_OVER } else { 1 };
+    let population = stage.times.petabyte.user_rows / if application { USER_ROWS_OVER } else { 1 };
     Spec {
         keys: Keys { population, distribution: Distribution::Gaussian, slice: (1, 1) },
         rows: Rows {
@@ -116,26 +116,26 @@ fn capacity(stage: &mut Stage, name: &str, spec: Spec, search: &Search) -> Resul
 
 /// Returns the highest rate of reads of these rows that is answered in time.
 fn read_capacity(stage: &mut Stage, name: &str, user: &str, bypass_cache: bool) -> Result<Run, DemoError> {
-    let search = Search { first: 0.25, ratio: 1.13, count: 12, seconds: stage.times.petabyte / 2.0 };
+    let search = Search { first: 0.25, ratio: 1.13, count: 12, seconds: stage.times.petabyte.phase / 2.0 };
     let spec = data(stage, user, Pacing::Open(Vec::new()), Workload::Read);
     capacity(stage, name, Spec { bypass_cache, ..spec }, &search)
 }
 
 /// Writes all rows, creates roles and levels, and measures the capacity for user reads.
 pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
-    let rows = stage.times.user_rows;
+    let rows = stage.times.petabyte.user_rows;
     table(stage, USERS, rows)?;
     table(stage, APPLICATION, rows / USER_ROWS_OVER)?;
     stage.settle(3.0, "reads are slower than without compactions")?;
     let reads = read_capacity(stage, "user reads", USERS, false)?;
-    stage.reads_per_s = reads.throughput_per_s;
+    stage.measured.reads_per_s = reads.throughput_per_s;
     Ok(Capacity { reads: Some(reads), ..Capacity::default() })
 }
 
 /// Read-only users at rising rates.
 pub(crate) fn rates(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let at = |part: f64| Setting::new(format!("{:.0} %", part * 100.0), part, 0.0);
-    let mut settings = pairs(&at(LOW), &at(HIGH), stage.times.petabyte_pairs);
+    let mut settings = pairs(&at(LOW), &at(HIGH), stage.times.petabyte.pairs);
     settings.splice(0..0, LADDER.map(at));
     let mut chapter = run(stage, "petabyte_rates", &settings)?;
     chapter.title = "Users read at rising rates".to_string();
@@ -150,7 +150,7 @@ pub(crate) fn rates(stage: &mut Stage) -> Result<Chapter, DemoError> {
 pub(crate) fn mixed(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let (read_only, mixed) =
         (Setting::new("read-only", LOW, 0.0), Setting::new("80/20", LOW * 0.8, LOW * 0.2));
-    let settings = pairs(&read_only, &mixed, stage.times.petabyte_pairs);
+    let settings = pairs(&read_only, &mixed, stage.times.petabyte.pairs);
     let mut chapter = run(stage, "petabyte_mixed", &settings)?;
     chapter.title = "Users read, or read and write".to_string();
     chapter.what = "The same number of user requests, at 61 % of capacity: reads only, and with a fifth of \
@@ -165,7 +165,7 @@ pub(crate) fn shares(stage: &mut Stage) -> Result<Chapter, DemoError> {
         Setting::new(format!("shares {shares}"), HIGH, 0.0)
             .after(format!("ALTER SERVICE LEVEL {USERS} WITH shares = {shares}"))
     };
-    let count = stage.times.petabyte_pairs;
+    let count = stage.times.petabyte.pairs;
     // Only the first ratio is published. The others have half as many pairs.
     let pairs = [(500, count), (250, count / 2), (100, count / 2)]
         .map(|(shares, count)| pairs(&at(1000), &at(shares), count));
@@ -187,7 +187,7 @@ pub(crate) fn levels(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let own = attach(Setting::new("a level each", HIGH, 0.0), APPLICATION);
     let one = attach(Setting::new("one level", HIGH, 0.0), USERS);
     let alone = Setting { reads: 0.0, ..attach(Setting::new("alone", HIGH, 0.0), APPLICATION) };
-    let count = stage.times.petabyte_pairs;
+    let count = stage.times.petabyte.pairs;
     let settings = [pairs(&alone, &own, count), pairs(&own, &one, count)].concat();
     let mut chapter = run(stage, "petabyte_levels", &settings)?;
     stage.cql(&[&format!("ATTACH SERVICE LEVEL {APPLICATION} TO {APPLICATION}")])?;

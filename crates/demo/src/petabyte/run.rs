@@ -63,7 +63,7 @@ fn setting_of(step: usize) -> Option<usize> {
 
 /// Returns the loads of the settings: the application first. A load that never sends is left out.
 fn loads(stage: &Stage, settings: &[Setting]) -> Vec<(&'static str, Spec)> {
-    let (capacity, seconds) = (stage.reads_per_s, stage.times.petabyte);
+    let (capacity, seconds) = (stage.measured.reads_per_s, stage.times.petabyte.phase);
     let open = |user: &str, workload, rate: &dyn Fn(&Setting) -> f64| {
         let pacing = Pacing::Open(steps(settings, seconds, |setting| rate(setting) * capacity));
         Spec { drain_s: 2.0, ..data(stage, user, pacing, workload) }

@@ -5,7 +5,7 @@ mod values;
 
 use load::Latency;
 
-use super::judge::{judged, median, ratios, spread};
+use super::judge::{Labels, judged, median, median_of, ratios, spread};
 use crate::names::{APPLICATION, APPLICATION_WRITES, BYPASSING, CACHED, USERS};
 use crate::results::{Outcome, Row, Window};
 use charts::numbers::{factor, time};
@@ -33,32 +33,57 @@ impl Quantile {
     }
 }
 
-/// A comparison of two settings.
-struct Pair {
+/// Phases of two settings.
+#[derive(Clone, Copy, PartialEq)]
+struct Phases {
     /// Id of the chapter.
     chapter: &'static str,
+    labels: Labels,
+}
+
+const fn phases(chapter: &'static str, base: &'static str, later: &'static str) -> Phases {
+    Phases { chapter, labels: Labels { base, later } }
+}
+
+/// Expected value, and the reason.
+#[derive(Clone, Copy)]
+struct Expected {
+    value: f64,
+    because: &'static str,
+}
+
+const fn expect(value: f64, because: &'static str) -> Expected {
+    Expected { value, because }
+}
+
+impl Expected {
+    /// Returns the expectation in words.
+    fn text(&self, shown: fn(f64) -> String, separator: &str) -> String {
+        format!("{}{separator}{}", shown(self.value), self.because)
+    }
+}
+
+/// A comparison of two settings.
+struct Pair {
+    phases: Phases,
     what: &'static str,
     load: &'static str,
-    /// Labels of the phases: the later is compared with the base.
-    labels: (&'static str, &'static str),
     quantile: Quantile,
     /// Published ratio; empty for claims of our own.
     published: &'static str,
-    /// Expected ratio, and the reason.
-    expected: f64,
-    because: &'static str,
+    expected: Expected,
     /// Largest ratio, if it is a goal.
     goal: Option<f64>,
 }
 
-const RATES: (&str, (&str, &str)) = ("petabyte_rates", ("61 %", "85 %"));
-const MIXED: (&str, (&str, &str)) = ("petabyte_mixed", ("read-only", "80/20"));
-const HALF_SHARES: (&str, (&str, &str)) = ("petabyte_shares", ("shares 1000", "shares 500"));
-const QUARTER: (&str, (&str, &str)) = ("petabyte_shares", ("shares 1000", "shares 250"));
-const TENTH: (&str, (&str, &str)) = ("petabyte_shares", ("shares 1000", "shares 100"));
-const BESIDE: (&str, (&str, &str)) = ("petabyte_levels", ("alone", "a level each"));
-const ONE_LEVEL: (&str, (&str, &str)) = ("petabyte_levels", ("a level each", "one level"));
-const BYPASS: (&str, (&str, &str)) = ("petabyte_bypass", (BYPASSING, CACHED));
+const RATES: Phases = phases("petabyte_rates", "61 %", "85 %");
+const MIXED: Phases = phases("petabyte_mixed", "read-only", "80/20");
+const HALF_SHARES: Phases = phases("petabyte_shares", "shares 1000", "shares 500");
+const QUARTER: Phases = phases("petabyte_shares", "shares 1000", "shares 250");
+const TENTH: Phases = phases("petabyte_shares", "shares 1000", "shares 100");
+const BESIDE: Phases = phases("petabyte_levels", "alone", "a level each");
+const ONE_LEVEL: Phases = phases("petabyte_levels", "a level each", "one level");
+const BYPASS: Phases = phases("petabyte_bypass", BYPASSING, CACHED);
 
 const OWN_QUEUE: &str = "a level waits in its own queue, so that it hardly sees the users' rate";
 const PACED: &str = "flushes and compactions are paced";
@@ -69,14 +94,13 @@ const FEW_HITS: &str = "the cache has 1/39 of the rows, so that most reads miss 
 
 impl Pair {
     const fn of(
-        (chapter, labels): (&'static str, (&'static str, &'static str)),
+        phases: Phases,
         load: &'static str,
         what: &'static str,
         published: &'static str,
-        (expected, because): (f64, &'static str),
+        expected: Expected,
     ) -> Pair {
-        let quantile = Quantile::P99;
-        Pair { chapter, what, load, labels, quantile, published, expected, because, goal: None }
+        Pair { phases, what, load, quantile: Quantile::P99, published, expected, goal: None }
     }
 
     const fn median(self) -> Pair {
@@ -90,40 +114,64 @@ const EVICTING: Pair = Pair::of(
     APPLICATION,
     "application reads, users with the cache over BYPASS CACHE",
     "≤ ×1.7",
-    (1.2, EVICTED),
+    expect(1.2, EVICTED),
 );
 
 /// All comparisons.
 const PAIRS: [Pair; 17] = [
-    Pair::of(RATES, APPLICATION, "application reads, users at 85 % over 61 %", "×2.96", (1.2, OWN_QUEUE)),
+    Pair::of(
+        RATES,
+        APPLICATION,
+        "application reads, users at 85 % over 61 %",
+        "×2.96",
+        expect(1.2, OWN_QUEUE),
+    ),
     Pair::of(
         RATES,
         APPLICATION_WRITES,
         "application writes, users at 85 % over 61 %",
         "×1.50",
-        (1.2, OWN_QUEUE),
+        expect(1.2, OWN_QUEUE),
     ),
-    Pair::of(RATES, USERS, "user reads at 85 % over 61 %", "", (2.6, "M/M/1: (1 - 0.61) / (1 - 0.85)")),
+    Pair::of(RATES, USERS, "user reads at 85 % over 61 %", "", expect(2.6, "M/M/1: (1 - 0.61) / (1 - 0.85)")),
     Pair::of(
         MIXED,
         APPLICATION_WRITES,
         "application writes, users 80/20 over read-only",
         "×1.80",
-        (1.2, PACED),
+        expect(1.2, PACED),
     ),
-    Pair::of(MIXED, APPLICATION, "application reads, users 80/20 over read-only", "×1.96", (1.2, PACED)),
+    Pair::of(
+        MIXED,
+        APPLICATION,
+        "application reads, users 80/20 over read-only",
+        "×1.96",
+        expect(1.2, PACED),
+    ),
     Pair::of(
         HALF_SHARES,
         APPLICATION,
         "application reads, users with 500 shares over 1000",
         "×0.48",
-        (1.0, LITTLE),
+        expect(1.0, LITTLE),
     ),
-    Pair::of(HALF_SHARES, USERS, "user reads with 500 shares over 1000", "×0.82", (1.0, EITHER_WAY)),
-    Pair::of(QUARTER, APPLICATION, "application reads, users with 250 shares over 1000", "", (1.0, LITTLE)),
-    Pair::of(QUARTER, USERS, "user reads with 250 shares over 1000", "rises", (1.0, EITHER_WAY)),
-    Pair::of(TENTH, APPLICATION, "application reads, users with 100 shares over 1000", "", (1.0, LITTLE)),
-    Pair::of(TENTH, USERS, "user reads with 100 shares over 1000", "rises", (1.0, EITHER_WAY)),
+    Pair::of(HALF_SHARES, USERS, "user reads with 500 shares over 1000", "×0.82", expect(1.0, EITHER_WAY)),
+    Pair::of(
+        QUARTER,
+        APPLICATION,
+        "application reads, users with 250 shares over 1000",
+        "",
+        expect(1.0, LITTLE),
+    ),
+    Pair::of(QUARTER, USERS, "user reads with 250 shares over 1000", "rises", expect(1.0, EITHER_WAY)),
+    Pair::of(
+        TENTH,
+        APPLICATION,
+        "application reads, users with 100 shares over 1000",
+        "",
+        expect(1.0, LITTLE),
+    ),
+    Pair::of(TENTH, USERS, "user reads with 100 shares over 1000", "rises", expect(1.0, EITHER_WAY)),
     Pair {
         goal: Some(1.2),
         ..Pair::of(
@@ -131,7 +179,7 @@ const PAIRS: [Pair; 17] = [
             APPLICATION,
             "application reads next to users over alone, a level each",
             "",
-            (1.2, "the goal of this project"),
+            expect(1.2, "the goal of this project"),
         )
     },
     Pair::of(
@@ -139,21 +187,24 @@ const PAIRS: [Pair; 17] = [
         APPLICATION,
         "application reads in one level over a level each",
         "",
-        (2.0, "it waits in the queue of the users"),
+        expect(2.0, "it waits in the queue of the users"),
     ),
     EVICTING.median(),
     EVICTING,
-    Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", (1.0, FEW_HITS))
+    Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", expect(1.0, FEW_HITS))
         .median(),
-    Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", (1.0, FEW_HITS)),
+    Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", expect(1.0, FEW_HITS)),
 ];
+
+fn times(value: f64) -> String {
+    format!("×{}", factor(value))
+}
 
 /// Returns what is expected of a chapter, in lines.
 pub(crate) fn expected(chapter: &str) -> String {
-    let of = PAIRS.iter().filter(|pair| pair.chapter == chapter);
-    let lines: String = of
-        .map(|pair| format!("{}: ×{}, because {}\n", pair.name(), factor(pair.expected), pair.because))
-        .collect();
+    let of = PAIRS.iter().filter(|pair| pair.phases.chapter == chapter);
+    let lines: String =
+        of.map(|pair| format!("{}: {}\n", pair.name(), pair.expected.text(times, ", because "))).collect();
     lines + &values::expected(chapter)
 }
 
@@ -167,23 +218,20 @@ impl Pair {
     }
 
     fn row(&self, outcome: &Outcome) -> Option<Row> {
-        let chapter = outcome.chapter(self.chapter)?;
-        let ratios = ratios(chapter, self.labels, |window| self.value(window));
+        let chapter = outcome.chapter(self.phases.chapter)?;
+        let labels = self.phases.labels;
+        let ratios = ratios(chapter, labels, |window| self.value(window));
         let value = median(ratios.clone())?;
-        let labelled = |label: &str| {
-            let of = chapter.windows.iter().filter(|window| window.label == label);
-            time(median(of.filter_map(|window| self.value(window)).collect()).unwrap_or_default())
-        };
-        let (base, later) = self.labels;
+        let labelled =
+            |label: &str| time(median_of(chapter, label, |window| self.value(window)).unwrap_or_default());
         let row = Row {
             what: self.name(),
-            seen: format!("×{}", factor(value)),
+            seen: times(value),
             detail: format!(
-                "expected ×{}: {}; {} over {}, medians; {}",
-                factor(self.expected),
-                self.because,
-                labelled(later),
-                labelled(base),
+                "expected {}; {} over {}, medians; {}",
+                self.expected.text(times, ": "),
+                labelled(labels.later),
+                labelled(labels.base),
                 spread(ratios)
             ),
             published: self.published.to_string(),
@@ -191,7 +239,7 @@ impl Pair {
             value,
             met: self.goal.map(|most| value <= most),
         };
-        let compared = |window: &&Window| [base, later].contains(&&*window.label);
+        let compared = |window: &&Window| [labels.base, labels.later].contains(&&*window.label);
         Some(judged(row, &chapter.windows.iter().filter(compared).collect::<Vec<_>>()))
     }
 }
@@ -204,8 +252,8 @@ pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
 /// Returns the p99 of application reads beside users over alone, and in one level over a level
 /// each.
 pub(crate) fn isolation(outcome: &Outcome) -> Option<[f64; 2]> {
-    let value = |of: (&str, (&str, &str))| {
-        let pair = PAIRS.iter().find(|pair| (pair.chapter, pair.labels) == of)?;
+    let value = |of: Phases| {
+        let pair = PAIRS.iter().find(|pair| pair.phases == of)?;
         pair.row(outcome).map(|row| row.value)
     };
     Some([value(BESIDE)?, value(ONE_LEVEL)?])

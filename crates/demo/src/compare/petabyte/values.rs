@@ -1,6 +1,7 @@
 //! Values of whole chapters: bandwidth of the disk, capacities, and ingest.
 
 use super::super::judge::{judged, ratio};
+use super::{Expected, expect, times};
 use crate::names::{APPLICATION, BYPASSING, CACHED, FROM_MEMORY, USER_WRITES, USERS};
 use crate::results::{Chapter, Outcome, Row};
 use charts::numbers::{factor, rate, time};
@@ -12,9 +13,7 @@ struct Value {
     what: &'static str,
     /// Published value; empty if there is none.
     published: &'static str,
-    /// Expected value, and the reason.
-    expected: f64,
-    because: &'static str,
+    expected: Expected,
     /// Largest value, if it is a goal.
     goal: Option<f64>,
     shown: fn(f64) -> String,
@@ -33,8 +32,7 @@ const VALUES: [Value; 9] = [
         chapter: "petabyte_rates",
         what: "disk bandwidth of users over the application",
         published: "about ×20",
-        expected: 48.0,
-        because: "half of the application's requests are writes, which the log pays",
+        expected: expect(48.0, "half of the application's requests are writes, which the log pays"),
         goal: None,
         shown: times,
         of: bandwidth,
@@ -43,8 +41,7 @@ const VALUES: [Value; 9] = [
         chapter: "petabyte_bypass",
         what: "user reads a second, with the cache over BYPASS CACHE",
         published: "",
-        expected: 1.0,
-        because: "the cache has 1/39 of the rows",
+        expected: expect(1.0, "the cache has 1/39 of the rows"),
         goal: None,
         shown: times,
         of: |chapter| capacities(chapter, CACHED, BYPASSING),
@@ -53,8 +50,7 @@ const VALUES: [Value; 9] = [
         chapter: "petabyte_bypass",
         what: "user reads a second, from memory over from disk",
         published: "≤ ×4",
-        expected: 4.0,
-        because: "a read from the disk decompresses a block and passes the disk's queue",
+        expected: expect(4.0, "a read from the disk decompresses a block and passes the disk's queue"),
         goal: None,
         shown: times,
         of: |chapter| capacities(chapter, FROM_MEMORY, CACHED),
@@ -63,7 +59,7 @@ const VALUES: [Value; 9] = [
         INGEST,
         "p99 of user writes at 90 % of capacity",
         "4 ms",
-        (10e3, "a write waits for the disk, and ten in the queue"),
+        expect(10e3, "a write waits for the disk, and ten in the queue"),
         time,
         p99,
     ),
@@ -71,7 +67,7 @@ const VALUES: [Value; 9] = [
         INGEST,
         "bytes of compaction over the log, incremental",
         "×6.7",
-        (2.0, REWRITTEN),
+        expect(2.0, REWRITTEN),
         times,
         amplification,
     ),
@@ -81,17 +77,24 @@ const VALUES: [Value; 9] = [
             INGEST,
             "most disk space over data, incremental",
             "≤ ×1.25",
-            (1.3, "the goal of the table, and fragments in flight"),
+            expect(1.3, "the goal of the table, and fragments in flight"),
             times,
             space,
         )
     },
-    ingest(TIERED, "p99 of user writes at the same rate, size-tiered", "", (10e3, "the same"), time, p99),
+    ingest(
+        TIERED,
+        "p99 of user writes at the same rate, size-tiered",
+        "",
+        expect(10e3, "the same"),
+        time,
+        p99,
+    ),
     ingest(
         TIERED,
         "bytes of compaction over the log, size-tiered",
         "",
-        (1.0, REWRITTEN),
+        expect(1.0, REWRITTEN),
         times,
         amplification,
     ),
@@ -99,7 +102,7 @@ const VALUES: [Value; 9] = [
         TIERED,
         "most disk space over data, size-tiered",
         "",
-        (2.25, "the largest compaction has its inputs and its output on the disk"),
+        expect(2.25, "the largest compaction has its inputs and its output on the disk"),
         times,
         space,
     ),
@@ -109,15 +112,11 @@ const fn ingest(
     chapter: &'static str,
     what: &'static str,
     published: &'static str,
-    (expected, because): (f64, &'static str),
+    expected: Expected,
     shown: fn(f64) -> String,
     of: fn(&Chapter) -> Option<(f64, String)>,
 ) -> Value {
-    Value { chapter, what, published, expected, because, goal: None, shown, of }
-}
-
-fn times(value: f64) -> String {
-    format!("×{}", factor(value))
+    Value { chapter, what, published, expected, goal: None, shown, of }
 }
 
 /// Returns the bytes that users moved on the disk over those of the application, in the phases of a
@@ -186,8 +185,7 @@ fn space(chapter: &Chapter) -> Option<(f64, String)> {
 /// Returns what is expected of a chapter, in lines.
 pub(super) fn expected(chapter: &str) -> String {
     let of = VALUES.iter().filter(|value| value.chapter == chapter);
-    of.map(|value| format!("{}: {}, because {}\n", value.what, (value.shown)(value.expected), value.because))
-        .collect()
+    of.map(|value| format!("{}: {}\n", value.what, value.expected.text(value.shown, ", because "))).collect()
 }
 
 impl Value {
@@ -197,7 +195,7 @@ impl Value {
         let row = Row {
             what: self.what.to_string(),
             seen: (self.shown)(value),
-            detail: format!("expected {}: {}; {detail}", (self.shown)(self.expected), self.because),
+            detail: format!("expected {}; {detail}", self.expected.text(self.shown, ": ")),
             published: self.published.to_string(),
             goal: self.goal.map_or(String::new(), |most| format!("≤\u{a0}×{most}")),
             value,
