@@ -52,7 +52,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 }
 
 /// A path from the root of the crate, such as `["read", "Slice"]`.
-type Names = Vec<String>;
+type ItemPath = Vec<String>;
 
 /// Paths of one file, all from the root of the crate.
 #[derive(Debug, Default)]
@@ -60,18 +60,18 @@ struct File {
     /// Path of the file below `src`.
     shown: String,
     /// Paths of other files' items.
-    used: Vec<Names>,
+    used: Vec<ItemPath>,
     /// Names that a `use` brings into the module, with their paths. Other files may reach the item
     /// through this module.
-    names: BTreeMap<String, Names>,
+    names: BTreeMap<String, ItemPath>,
     /// Modules with all names re-exported, such as `pub use a::*`.
-    globs: Vec<Names>,
+    globs: Vec<ItemPath>,
     /// Items defined here.
     items: BTreeSet<String>,
 }
 
 /// Parses the files below `source`, as [`parse`] does.
-fn files(source: &Path) -> Result<BTreeMap<Names, File>, String> {
+fn files(source: &Path) -> Result<BTreeMap<ItemPath, File>, String> {
     let mut texts = Vec::new();
     for path in rust_files(vec![source.to_owned()], &[])? {
         texts.push((path.strip_prefix(source).unwrap_or(&path).to_owned(), read(&path)?));
@@ -81,14 +81,14 @@ fn files(source: &Path) -> Result<BTreeMap<Names, File>, String> {
 
 /// Parses files, each with its path below `src`. Test modules are left out. The key is the path of
 /// the module.
-fn parse(texts: &[(PathBuf, String)]) -> Result<BTreeMap<Names, File>, String> {
+fn parse(texts: &[(PathBuf, String)]) -> Result<BTreeMap<ItemPath, File>, String> {
     let mut trees = BTreeMap::new();
     for (path, text) in texts {
         let shown = path.display().to_string();
         let tree = syn::parse_file(text).map_err(|error| format!("{shown} could not be parsed: {error}."))?;
         trees.insert(module(path), (shown, tree));
     }
-    let modules: BTreeSet<Names> = trees.keys().cloned().collect();
+    let modules: BTreeSet<ItemPath> = trees.keys().cloned().collect();
     let mut tests = Vec::new();
     let mut files = BTreeMap::new();
     for (module, (shown, tree)) in trees {
@@ -103,8 +103,8 @@ fn parse(texts: &[(PathBuf, String)]) -> Result<BTreeMap<Names, File>, String> {
 }
 
 /// Returns the path of a file's module.
-fn module(path: &Path) -> Names {
-    let mut names: Names =
+fn module(path: &Path) -> ItemPath {
+    let mut names: ItemPath =
         path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
     if names.last().is_some_and(|last| matches!(last.as_str(), "mod" | "lib" | "main")) {
         names.pop();
@@ -114,16 +114,16 @@ fn module(path: &Path) -> Names {
 
 /// Collects the paths of one file.
 struct Reader<'a> {
-    modules: &'a BTreeSet<Names>,
-    module: Names,
+    modules: &'a BTreeSet<ItemPath>,
+    module: ItemPath,
     file: File,
     /// Modules that exist for tests only.
-    tests: Vec<Names>,
+    tests: Vec<ItemPath>,
 }
 
 impl Reader<'_> {
     /// Returns the path from the root, or `None` if it leads to another crate or to this file.
-    fn resolved(&self, names: &[String]) -> Option<Names> {
+    fn resolved(&self, names: &[String]) -> Option<ItemPath> {
         let first = names.first()?;
         let mut base = self.module.clone();
         let rest = match first.as_str() {
@@ -138,7 +138,7 @@ impl Reader<'_> {
                 &names[ups..]
             }
             _ => {
-                let child: Names = base.iter().chain([first]).cloned().collect();
+                let child: ItemPath = base.iter().chain([first]).cloned().collect();
                 if !self.modules.contains(&child) {
                     return None;
                 }
@@ -149,7 +149,7 @@ impl Reader<'_> {
         Some(base)
     }
 
-    fn import(&mut self, before: &mut Names, tree: &syn::UseTree, is_public: bool) {
+    fn import(&mut self, before: &mut ItemPath, tree: &syn::UseTree, is_public: bool) {
         match tree {
             syn::UseTree::Path(path) => {
                 before.push(path.ident.to_string());
@@ -178,7 +178,7 @@ impl Reader<'_> {
 
     fn import_name(&mut self, before: &[String], name: String, shown: String, is_public: bool) {
         let is_self = name == "self";
-        let names: Names = before.iter().cloned().chain((!is_self).then_some(name)).collect();
+        let names: ItemPath = before.iter().cloned().chain((!is_self).then_some(name)).collect();
         let shown = if is_self { before.last().cloned().unwrap_or_default() } else { shown };
         let Some(names) = self.resolved(&names) else { return };
         if !is_public {
@@ -238,7 +238,7 @@ impl<'tree> Visit<'tree> for Reader<'_> {
 
     fn visit_path(&mut self, path: &'tree syn::Path) {
         if path.segments.len() > 1 {
-            let names: Names = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            let names: ItemPath = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
             let names = self.resolved(&names);
             self.file.used.extend(names);
         }
@@ -247,7 +247,7 @@ impl<'tree> Visit<'tree> for Reader<'_> {
 }
 
 /// Returns the module of the file that defines the item of a path.
-fn defining(files: &BTreeMap<Names, File>, names: &[String], depth: usize) -> Option<Names> {
+fn defining(files: &BTreeMap<ItemPath, File>, names: &[String], depth: usize) -> Option<ItemPath> {
     let module = (0..=names.len()).rev().map(|end| &names[..end]).find(|start| files.contains_key(*start))?;
     let file = &files[module];
     let Some(item) = names.get(module.len()) else { return Some(module.to_vec()) };
@@ -258,7 +258,7 @@ fn defining(files: &BTreeMap<Names, File>, names: &[String], depth: usize) -> Op
         return defining(files, path, depth - 1);
     }
     for glob in &file.globs {
-        let path: Names = glob.iter().chain([item]).cloned().collect();
+        let path: ItemPath = glob.iter().chain([item]).cloned().collect();
         let found = defining(files, &path, depth - 1);
         if let Some(found) = found.filter(|found| files[found].items.contains(item)) {
             return Some(found);
@@ -275,10 +275,10 @@ struct Imports {
 }
 
 impl Imports {
-    fn of(files: &BTreeMap<Names, File>) -> Imports {
+    fn of(files: &BTreeMap<ItemPath, File>) -> Imports {
         /// Maximum number of re-exports on the way to an item.
         const DEPTH_MAX: usize = 8;
-        let indexes: BTreeMap<&Names, usize> =
+        let indexes: BTreeMap<&ItemPath, usize> =
             files.keys().enumerate().map(|(index, names)| (names, index)).collect();
         let edges = files
             .iter()

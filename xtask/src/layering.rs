@@ -45,11 +45,11 @@ fn judge(krate: &str, manifest: &str) -> Vec<String> {
     for (kind, dependency) in dependencies(manifest) {
         let Some(below) = self::row(&dependency) else { continue };
         let allowed = match kind {
-            Kind::Normal => below < row,
-            Kind::Dev => below <= row || dependency == TEST_CRATE,
+            DependencyKind::Normal => below < row,
+            DependencyKind::Dev => below <= row || dependency == TEST_CRATE,
         };
         if !allowed {
-            let how = if kind == Kind::Dev { "for tests " } else { "" };
+            let how = if kind == DependencyKind::Dev { "for tests " } else { "" };
             complaints.push(format!("`{krate}` (row {row}) depends {how}on `{dependency}` (row {below})."));
         }
     }
@@ -66,14 +66,14 @@ fn row(krate: &str) -> Option<usize> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum DependencyKind {
     Normal,
     Dev,
 }
 
 /// Returns the dependencies of a manifest. Parses the part of TOML that manifests use: sections,
 /// with one dependency in a line or a section.
-fn dependencies(manifest: &str) -> Vec<(Kind, String)> {
+fn dependencies(manifest: &str) -> Vec<(DependencyKind, String)> {
     let mut found = Vec::new();
     let sections = manifest.lines().filter_map(header).map(|section| (section, ""));
     for (section, line) in sections.chain(entries(manifest)) {
@@ -92,15 +92,15 @@ fn dependencies(manifest: &str) -> Vec<(Kind, String)> {
 }
 
 /// Returns the kind of dependencies of a section, and its offset in the name of the section.
-fn kind_of(section: &str) -> Option<(usize, Kind)> {
+fn kind_of(section: &str) -> Option<(usize, DependencyKind)> {
     if section.starts_with("workspace") {
         return None;
     }
     // Dependencies of a build script follow the rule for normal ones.
     let words = [
-        ("dev-dependencies", Kind::Dev),
-        ("build-dependencies", Kind::Normal),
-        ("dependencies", Kind::Normal),
+        ("dev-dependencies", DependencyKind::Dev),
+        ("build-dependencies", DependencyKind::Normal),
+        ("dependencies", DependencyKind::Normal),
     ];
     words.into_iter().find_map(|(word, kind)| Some((section.rfind(word)?, kind)))
 }

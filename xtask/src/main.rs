@@ -30,72 +30,72 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// Ok, or the fault, in sentences for a reader of the log.
-type Outcome = Result<(), String>;
+type TaskResult = Result<(), String>;
 
 /// One step of `cargo xtask test`.
-struct Step {
+struct TestStep {
     name: &'static str,
     what: &'static str,
     /// It compiles the workspace, and needs the target folder.
     builds: bool,
-    run: fn(&Path) -> Outcome,
+    run: fn(&Path) -> TaskResult,
 }
 
 /// In the order of `cargo xtask test`.
-const STEPS: [Step; 13] = [
-    Step {
+const STEPS: [TestStep; 13] = [
+    TestStep {
         name: "layering",
         what: "crates depend only on rows below theirs",
         builds: false,
         run: layering::check,
     },
-    Step {
+    TestStep {
         name: "circles",
         what: "few files of a crate import each other",
         builds: false,
         run: circles::check,
     },
-    Step { name: "fmt", what: "cargo fmt --all --check", builds: false, run: fmt },
-    Step {
+    TestStep { name: "fmt", what: "cargo fmt --all --check", builds: false, run: fmt },
+    TestStep {
         name: "clippy",
         what: "cargo clippy on all targets, warnings are errors",
         builds: true,
         run: clippy,
     },
-    Step {
+    TestStep {
         name: "without-sql",
         what: "cargo clippy on the program without SQL",
         builds: true,
         run: without_sql,
     },
-    Step { name: "cargo-test", what: "cargo test on the workspace", builds: true, run: cargo_test },
-    Step { name: "docs", what: "the paths that documents name exist", builds: false, run: docs::check },
-    Step {
+    TestStep { name: "cargo-test", what: "cargo test on the workspace", builds: true, run: cargo_test },
+    TestStep { name: "docs", what: "the paths that documents name exist", builds: false, run: docs::check },
+    TestStep {
         name: "benchmarks",
         what: "docs/benchmarks.md and its pages are rendered from bench/results",
         builds: false,
         run: benchmarks::check,
     },
-    Step { name: "sizes", what: "no source file has too many lines", builds: false, run: sizes::check },
-    Step {
+    TestStep { name: "sizes", what: "no source file has too many lines", builds: false, run: sizes::check },
+    TestStep {
         name: "language",
         what: "comments follow the rules of writing",
         builds: false,
         run: language::check,
     },
-    Step {
+    TestStep {
         name: "clients",
         what: "cqlsh, Python and the examples of the documents against the built server",
         builds: true,
         run: clients::check,
     },
-    Step {
+    TestStep {
         name: "abuse",
         what: "rude clients against the built server, decided without a clock",
         builds: true,
         run: abuse::check,
     },
-    Step {
+    TestStep {
         name: "report",
         what: "the demo's report in a headless browser",
         builds: true,
@@ -110,7 +110,7 @@ struct Tool {
     what: &'static str,
     /// It compiles the workspace, and needs the target folder.
     builds: bool,
-    run: fn(&Path, &[&str]) -> Outcome,
+    run: fn(&Path, &[&str]) -> TaskResult,
 }
 
 /// The tools.
@@ -168,7 +168,7 @@ const FMT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let steps: Vec<&Step> = match words[..] {
+    let steps: Vec<&TestStep> = match words[..] {
         ["--help" | "-h" | "help"] => {
             print!("{}", help());
             return ExitCode::SUCCESS;
@@ -207,7 +207,7 @@ fn failed(reason: &str) -> ExitCode {
 }
 
 /// Runs the steps and prints their names. Returns true if all passed.
-fn run(root: &Path, steps: &[&Step]) -> bool {
+fn run(root: &Path, steps: &[&TestStep]) -> bool {
     let started = Instant::now();
     for (index, step) in steps.iter().enumerate() {
         println!("[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.what);
@@ -245,17 +245,17 @@ fn help() -> String {
     text
 }
 
-fn fmt(root: &Path) -> Outcome {
+fn fmt(root: &Path) -> TaskResult {
     child::run(cargo(root).args(["fmt", "--all", "--check"]), FMT_TIMEOUT)
 }
 
-fn clippy(root: &Path) -> Outcome {
+fn clippy(root: &Path) -> TaskResult {
     let args = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
     child::run(cargo(root).args(args), BUILD_TIMEOUT)
 }
 
 /// Checks the program of README's first command, and a package without SQL.
-fn without_sql(root: &Path) -> Outcome {
+fn without_sql(root: &Path) -> TaskResult {
     let args = ["clippy", "--release", "--package", "fairlane", "--no-default-features"];
     let deny = ["--", "-D", "warnings"];
     child::run(cargo(root).args(args).args(["--features", "demo"]).args(deny), BUILD_TIMEOUT)?;
@@ -263,7 +263,7 @@ fn without_sql(root: &Path) -> Outcome {
 }
 
 /// Runs every test, so that one run names all failures.
-fn cargo_test(root: &Path) -> Outcome {
+fn cargo_test(root: &Path) -> TaskResult {
     let test = ["test", "--release", "--workspace"];
     child::run(cargo(root).args(test).arg("--no-run"), BUILD_TIMEOUT)?;
     child::run(cargo(root).args(test).arg("--no-fail-fast"), TESTS_TIMEOUT)
@@ -301,10 +301,10 @@ mod tests {
 
     #[test]
     fn the_first_failure_ends_a_run() {
-        let passes = Step { name: "passes", what: "", builds: false, run: |_| Ok(()) };
-        let fails = Step { name: "fails", what: "", builds: false, run: |_| Err("as it should.".into()) };
+        let passes = TestStep { name: "passes", what: "", builds: false, run: |_| Ok(()) };
+        let fails = TestStep { name: "fails", what: "", builds: false, run: |_| Err("as it should.".into()) };
         let unreached =
-            Step { name: "unreached", what: "", builds: false, run: |_| panic!("ran after a failure") };
+            TestStep { name: "unreached", what: "", builds: false, run: |_| panic!("ran after a failure") };
         assert!(run(Path::new("/"), &[&passes, &passes]));
         assert!(!run(Path::new("/"), &[&passes, &fails, &unreached]));
     }

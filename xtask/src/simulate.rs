@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::{BUILD_TIMEOUT, Outcome, cargo, child};
+use crate::{BUILD_TIMEOUT, TaskResult, cargo, child};
 
 /// A simulation: its name, and the test that runs it. An empty name stands for all of its target.
 struct Simulation {
@@ -46,7 +46,7 @@ const SEEDS: &str = "1000";
 const RUN_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Runs the simulations.
-pub(crate) fn simulate(root: &Path, flags: &[&str]) -> Outcome {
+pub(crate) fn simulate(root: &Path, flags: &[&str]) -> TaskResult {
     let (mut variables, mut only) = (vec![("FAIRLANE_SEEDS", SEEDS)], None);
     for pair in flags.chunks(2) {
         let [flag, value] = pair else { return Err(format!("expected a value after `{}`", pair[0])) };

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use wire::Compression;
 
-use crate::answers::{Answer, Answers};
+use crate::answers::{Answers, ServerAnswer};
 use crate::dial::FRIEND;
 use crate::http;
 use crate::native::Native;
 use crate::postgres::Postgres;
-use crate::target::{ADMIN, PASSWORD, Target};
+use crate::target::{ADMIN, AttackTarget, PASSWORD};
 
 /// Interval between two rounds.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -22,20 +22,20 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A way of access: its name, and the function that makes one round.
-type Way = (&'static str, fn(&Target) -> Result<(), Answer>);
+type Way = (&'static str, fn(&AttackTarget) -> Result<(), ServerAnswer>);
 
 /// All ways of access.
 const WAYS: [Way; 3] = [("CQL", over_cql), ("SQL", over_sql), ("health", over_http)];
 
 /// Logs in and alters level `dial`.
-fn over_cql(target: &Target) -> Result<(), Answer> {
+fn over_cql(target: &AttackTarget) -> Result<(), ServerAnswer> {
     let mut native = Native::open_for(target, FRIEND, PATIENCE)?;
     native.log_in(ADMIN, Compression::None)?;
     native.must("ALTER SERVICE LEVEL dial WITH shares = 200")
 }
 
 /// Logs in and runs a query.
-fn over_sql(target: &Target) -> Result<(), Answer> {
+fn over_sql(target: &AttackTarget) -> Result<(), ServerAnswer> {
     let mut postgres = Postgres::open_for(target, FRIEND, PATIENCE)?;
     postgres.log_in(ADMIN, PASSWORD)?;
     let answer = postgres.query("SELECT 1")?;
@@ -43,13 +43,13 @@ fn over_sql(target: &Target) -> Result<(), Answer> {
 }
 
 /// Checks that the server reports itself alive.
-fn over_http(target: &Target) -> Result<(), Answer> {
+fn over_http(target: &AttackTarget) -> Result<(), ServerAnswer> {
     let answer = http::get(target, FRIEND, "/health/live", PATIENCE)?;
     if answer.label == "200" { Ok(()) } else { Err(answer) }
 }
 
 /// Makes one round by each way of access. Returns the first failure with its way.
-pub(crate) fn once(target: &Target) -> Result<(), String> {
+pub(crate) fn once(target: &AttackTarget) -> Result<(), String> {
     for (way, run) in WAYS {
         run(target).map_err(|answer| format!("{way}: {} {}", answer.label, answer.text))?;
     }
@@ -61,7 +61,7 @@ const BACK: Duration = Duration::from_secs(5);
 
 /// Writes and flushes, and makes a round by each way of access, until all of it succeeds. Returns
 /// the last failure after [`BACK`].
-pub(crate) fn flush(target: &Target) -> Result<(), String> {
+pub(crate) fn flush(target: &AttackTarget) -> Result<(), String> {
     let started = Instant::now();
     let write = || {
         let mut native = Native::open_for(target, FRIEND, PATIENCE)?;
@@ -95,7 +95,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    pub(crate) fn start(target: Target) -> Admin {
+    pub(crate) fn start(target: AttackTarget) -> Admin {
         let stops = Arc::new(AtomicBool::new(false));
         let begin = |(way, run): Way| {
             let ends = Arc::clone(&stops);

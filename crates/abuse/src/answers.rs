@@ -16,19 +16,19 @@ const TEXT_MAX: usize = 160;
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ServerAnswer {
     pub(crate) label: String,
     /// Text of an error. Empty for other answers.
     pub(crate) text: String,
 }
 
-impl Answer {
-    pub(crate) fn new(label: impl Into<String>) -> Answer {
-        Answer { label: label.into(), text: String::new() }
+impl ServerAnswer {
+    pub(crate) fn new(label: impl Into<String>) -> ServerAnswer {
+        ServerAnswer { label: label.into(), text: String::new() }
     }
 
-    pub(crate) fn error(code: &str, text: &str) -> Answer {
-        Answer { label: format!("error {code}"), text: text.chars().take(TEXT_MAX).collect() }
+    pub(crate) fn error(code: &str, text: &str) -> ServerAnswer {
+        ServerAnswer { label: format!("error {code}"), text: text.chars().take(TEXT_MAX).collect() }
     }
 
     /// Returns true if the connection can no longer be used.
@@ -46,7 +46,7 @@ impl Answer {
 pub(crate) struct Answers(BTreeMap<String, (u64, String)>);
 
 impl Answers {
-    pub(crate) fn add(&mut self, answer: Answer) {
+    pub(crate) fn add(&mut self, answer: ServerAnswer) {
         let entry = self.0.entry(answer.label).or_default();
         entry.0 += 1;
         if entry.1.is_empty() {
@@ -70,9 +70,9 @@ impl Answers {
     }
 
     /// Calls `each` once for every counted answer.
-    pub(crate) fn each(self, mut each: impl FnMut(Answer)) {
+    pub(crate) fn each(self, mut each: impl FnMut(ServerAnswer)) {
         for (label, (count, text)) in self.0 {
-            (0..count).for_each(|_| each(Answer { label: label.clone(), text: text.clone() }));
+            (0..count).for_each(|_| each(ServerAnswer { label: label.clone(), text: text.clone() }));
         }
     }
 
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn answers_survive_the_way_to_another_process() {
         let mut sent = Answers::default();
-        sent.add(Answer::new("rows"));
-        sent.add(Answer::error("0x2100", "no\tright\nat all"));
-        sent.add(Answer::error("0x2100", "another"));
+        sent.add(ServerAnswer::new("rows"));
+        sent.add(ServerAnswer::error("0x2100", "no\tright\nat all"));
+        sent.add(ServerAnswer::error("0x2100", "another"));
         let mut received = Answers::default();
         sent.lines().lines().for_each(|line| received.parse(line));
         received.parse("something else");

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::answers::{Answer, Answers};
-use crate::target::{Role, Target};
+use crate::answers::{Answers, ServerAnswer};
+use crate::target::{AttackTarget, Role};
 
 /// Line by which an attack's process reports that its traffic has begun, or that everything it
 /// holds is in place.
@@ -51,7 +51,7 @@ pub(crate) struct Attack {
     pub(crate) rounds: u64,
     /// True if the attack holds sockets, frames or answers instead of sending continuously.
     pub(crate) holds: bool,
-    pub(crate) run: fn(&Run) -> Result<(), Answer>,
+    pub(crate) run: fn(&AttackRun) -> Result<(), ServerAnswer>,
     /// Most files that the server may open. Such an attack gets a server of its own. `None`: the
     /// limit of this process.
     pub(crate) files_max: Option<u32>,
@@ -94,8 +94,8 @@ impl Attack {
 
 /// An attack in progress.
 #[derive(Debug)]
-pub(crate) struct Run {
-    pub(crate) target: Target,
+pub(crate) struct AttackRun {
+    pub(crate) target: AttackTarget,
     pub(crate) role: Role,
     holds: bool,
     deadline: Instant,
@@ -106,10 +106,10 @@ pub(crate) struct Run {
     answers: Mutex<Answers>,
 }
 
-impl Run {
+impl AttackRun {
     /// Returns an attack that ends after `time` or `rounds_max` rounds, whichever comes first.
-    pub(crate) fn new(attack: &Attack, target: Target, time: Duration, rounds_max: u64) -> Run {
-        Run {
+    pub(crate) fn new(attack: &Attack, target: AttackTarget, time: Duration, rounds_max: u64) -> AttackRun {
+        AttackRun {
             target,
             role: attack.needs,
             holds: attack.holds,
@@ -123,8 +123,8 @@ impl Run {
     }
 
     /// Returns a part of another attack. That attack reports readiness.
-    pub(crate) fn quiet(attack: &Attack, target: Target, time: Duration, rounds_max: u64) -> Run {
-        Run { reported: AtomicBool::new(true), ..Run::new(attack, target, time, rounds_max) }
+    pub(crate) fn quiet(attack: &Attack, target: AttackTarget, time: Duration, rounds_max: u64) -> AttackRun {
+        AttackRun { reported: AtomicBool::new(true), ..AttackRun::new(attack, target, time, rounds_max) }
     }
 
     /// Starts a round and returns true, unless time or rounds are used up. Threads share the
@@ -170,12 +170,12 @@ impl Run {
     }
 
     /// Counts an answer.
-    pub(crate) fn record(&self, answer: Answer) {
+    pub(crate) fn record(&self, answer: ServerAnswer) {
         self.answers.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(answer);
     }
 
     /// Counts the outcome of an exchange. Returns true if the connection can still be used.
-    pub(crate) fn count(&self, outcome: Result<Answer, Answer>) -> bool {
+    pub(crate) fn count(&self, outcome: Result<ServerAnswer, ServerAnswer>) -> bool {
         let usable = outcome.as_ref().is_ok_and(|answer| !answer.ends());
         let (Ok(answer) | Err(answer)) = outcome;
         self.record(answer);

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::answers::{Answer, Answers};
-use crate::attack::{Attack, READY, Run};
-use crate::target::Target;
+use crate::answers::{Answers, ServerAnswer};
+use crate::attack::{Attack, AttackRun, READY};
+use crate::target::AttackTarget;
 use crate::{cpu, table};
 
 /// Added to the niceness of the attacker's process. 19 gives it the least share of a common core,
@@ -31,7 +31,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(45);
 /// Runs one attack and prints the answers it received.
 pub(crate) fn main(words: &[String]) -> ExitCode {
     let [name, target, seconds, rounds] = words else { return ExitCode::from(2) };
-    let (Some(attack), Some(target)) = (table::find(name), Target::parse(target)) else {
+    let (Some(attack), Some(target)) = (table::find(name), AttackTarget::parse(target)) else {
         return ExitCode::from(2);
     };
     let (Ok(seconds), Ok(rounds)) = (seconds.parse(), rounds.parse()) else { return ExitCode::from(2) };
@@ -41,7 +41,7 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: files.maximum, ..files };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
-    let run = Arc::new(Run::new(attack, target, Duration::from_secs_f64(seconds), rounds));
+    let run = Arc::new(AttackRun::new(attack, target, Duration::from_secs_f64(seconds), rounds));
     let released = Arc::clone(&run);
     std::thread::spawn(move || {
         // The parent writes nothing. The read ends when it closes the pipe or dies.
@@ -49,7 +49,7 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
         released.release();
     });
     if let Err(answer) = (attack.run)(&run) {
-        run.record(Answer { label: format!("gave up: {}", answer.label), text: answer.text });
+        run.record(ServerAnswer { label: format!("gave up: {}", answer.label), text: answer.text });
     }
     print!("{}", run.answers().lines());
     ExitCode::SUCCESS
@@ -69,7 +69,7 @@ impl Attacker {
     /// Starts an attack of `time` and at most `rounds` rounds.
     pub(crate) fn start(
         attack: &Attack,
-        target: &Target,
+        target: &AttackTarget,
         time: Duration,
         rounds: u64,
     ) -> Result<Attacker, String> {
@@ -111,7 +111,7 @@ impl Attacker {
         // Read the counters before waiting for the process, which removes them.
         let cpu_s = cpu::of_process(self.child.id());
         if !matches!(self.child.try_wait(), Ok(Some(_))) && Instant::now() >= self.ends {
-            self.answers.add(Answer::new("attack did not end"));
+            self.answers.add(ServerAnswer::new("attack did not end"));
         }
         (std::mem::take(&mut self.answers), cpu_s)
     }

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::attack::Listener;
 use crate::child::{self, server_program};
 use crate::results::Results;
-use crate::run::{self, Guardrails, Options};
+use crate::run::{self, Guardrails, RunOptions};
 use crate::table::ATTACKS;
 use crate::{fuzz, overload, report};
 
@@ -116,7 +116,7 @@ pub fn main() -> ExitCode {
             server_program(server.as_deref()).and_then(|server| {
                 let time = Duration::from_secs(seconds);
                 let seed = seed.unwrap_or_else(fuzz::seed_of_now);
-                fuzz::run(&fuzz::Options { server, time, seed, sessions, listener, goes_on: go_on })
+                fuzz::run(&fuzz::FuzzOptions { server, time, seed, sessions, listener, goes_on: go_on })
             })
         }
         Command::List => {
@@ -138,15 +138,15 @@ fn options(
     seconds: u64,
     guardrails: Guardrails,
     Common { short, report, server }: Common,
-) -> Result<Options, String> {
+) -> Result<RunOptions, String> {
     let (server, time) = (server_program(server.as_deref())?, Duration::from_secs(seconds));
-    Ok(Options { server, short, only, time, report, guardrails })
+    Ok(RunOptions { server, short, only, time, report, guardrails })
 }
 
 fn overload(seconds: Option<u64>, Common { short, report, server }: Common) -> Result<(), String> {
     let time = seconds.unwrap_or(if short { OVERLOAD_SHORT_S } else { OVERLOAD_S });
     let (server, time) = (server_program(server.as_deref())?, Duration::from_secs(time));
-    overload::run(&overload::Options { server, time, report })
+    overload::run(&overload::OverloadOptions { server, time, report })
 }
 
 fn list() {

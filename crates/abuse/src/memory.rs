@@ -25,12 +25,12 @@ const SAMPLE: Duration = Duration::from_millis(10);
 /// A thread that samples the memory of one process until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<WatchedMemory>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WatchedMemory {
     peak: AtomicU64,
     ends: AtomicBool,
     killed: AtomicBool,
@@ -38,7 +38,7 @@ struct Shared {
 
 impl Watch {
     pub(crate) fn start(pid: u32) -> Watch {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(WatchedMemory::default());
         let watched = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
             while !watched.ends.load(Ordering::Relaxed) {

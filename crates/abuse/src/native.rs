@@ -12,9 +12,9 @@ use wire::{
     Request, Response, Version,
 };
 
-use crate::answers::{Answer, CLOSED, REFUSED, SILENCE};
+use crate::answers::{CLOSED, REFUSED, SILENCE, ServerAnswer};
 use crate::dial::{RUDE, dial, timed_out};
-use crate::target::{PASSWORD, PATIENCE, Role, Target};
+use crate::target::{AttackTarget, PASSWORD, PATIENCE, Role};
 
 /// Most bytes read at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -32,12 +32,16 @@ pub(crate) struct Native {
 
 impl Native {
     /// Connects from `from` without sending anything.
-    pub(crate) fn open(target: &Target, from: Ipv4Addr) -> Result<Native, Answer> {
+    pub(crate) fn open(target: &AttackTarget, from: Ipv4Addr) -> Result<Native, ServerAnswer> {
         Native::open_for(target, from, PATIENCE)
     }
 
     /// Connects as [`Native::open`] does, with time limit `patience` instead of [`PATIENCE`].
-    pub(crate) fn open_for(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<Native, Answer> {
+    pub(crate) fn open_for(
+        target: &AttackTarget,
+        from: Ipv4Addr,
+        patience: Duration,
+    ) -> Result<Native, ServerAnswer> {
         let stream = dial(target.cql, from, patience).map_err(|error| refused(&error))?;
         Ok(Native {
             stream,
@@ -49,7 +53,7 @@ impl Native {
     }
 
     /// Sends STARTUP and switches to its framing. Returns an error answer as `Err`.
-    pub(crate) fn start(&mut self, compression: Compression) -> Result<(), Answer> {
+    pub(crate) fn start(&mut self, compression: Compression) -> Result<(), ServerAnswer> {
         let mut options = vec![("CQL_VERSION", "3.0.0")];
         options.extend(compression.name().map(|name| ("COMPRESSION", name)));
         let answer = self.ask(&Request::Startup(options))?;
@@ -62,20 +66,24 @@ impl Native {
     }
 
     /// Sends name and password.
-    pub(crate) fn authenticate(&mut self, user: &str, password: &str) -> Result<Answer, Answer> {
+    pub(crate) fn authenticate(&mut self, user: &str, password: &str) -> Result<ServerAnswer, ServerAnswer> {
         let token = format!("\0{user}\0{password}");
         self.ask(&Request::AuthResponse(Some(token.as_bytes())))
     }
 
     /// Opens a connection from the attacker's address and logs in.
-    pub(crate) fn login(target: &Target, role: Role, compression: Compression) -> Result<Native, Answer> {
+    pub(crate) fn login(
+        target: &AttackTarget,
+        role: Role,
+        compression: Compression,
+    ) -> Result<Native, ServerAnswer> {
         let mut native = Native::open(target, RUDE)?;
         native.log_in(role.name(), compression)?;
         Ok(native)
     }
 
     /// Sends STARTUP and credentials on an open connection.
-    pub(crate) fn log_in(&mut self, user: &str, compression: Compression) -> Result<(), Answer> {
+    pub(crate) fn log_in(&mut self, user: &str, compression: Compression) -> Result<(), ServerAnswer> {
         if let Ok(envelope) = self.exchange(&Request::Options) {
             self.shard = shard(&envelope);
         }
@@ -85,7 +93,7 @@ impl Native {
     }
 
     /// Logs in as [`Native::log_in`] does, in protocol v5.
-    pub(crate) fn log_in_v5(&mut self, user: &str, lz4: bool) -> Result<(), Answer> {
+    pub(crate) fn log_in_v5(&mut self, user: &str, lz4: bool) -> Result<(), ServerAnswer> {
         self.encoder.set_version(Version::V5);
         let mut options = vec![("CQL_VERSION", "3.0.0")];
         options.extend(lz4.then_some(("COMPRESSION", "lz4")));
@@ -100,24 +108,24 @@ impl Native {
     }
 
     /// Sends a request on stream 0 and returns its answer. An error of the server is an answer.
-    pub(crate) fn ask(&mut self, request: &Request<'_>) -> Result<Answer, Answer> {
+    pub(crate) fn ask(&mut self, request: &Request<'_>) -> Result<ServerAnswer, ServerAnswer> {
         let envelope = self.exchange(request)?;
         Ok(label(&envelope))
     }
 
     /// Runs a statement as text.
-    pub(crate) fn query(&mut self, text: &str) -> Result<Answer, Answer> {
+    pub(crate) fn query(&mut self, text: &str) -> Result<ServerAnswer, ServerAnswer> {
         self.ask(&query(text))
     }
 
     /// Runs a statement that must succeed.
-    pub(crate) fn must(&mut self, text: &str) -> Result<(), Answer> {
+    pub(crate) fn must(&mut self, text: &str) -> Result<(), ServerAnswer> {
         let answer = self.query(text)?;
         if answer.is_error() { Err(answer) } else { Ok(()) }
     }
 
     /// Runs a SELECT that must succeed. Returns the first column of its rows.
-    pub(crate) fn texts(&mut self, text: &str) -> Result<Vec<String>, Answer> {
+    pub(crate) fn texts(&mut self, text: &str) -> Result<Vec<String>, ServerAnswer> {
         let envelope = self.exchange(&query(text))?;
         let Ok(Response::Rows(rows)) = envelope.response() else { return Err(label(&envelope)) };
         let text = |row: Vec<Option<&[u8]>>| {
@@ -128,7 +136,7 @@ impl Native {
     }
 
     /// Prepares a statement that must be accepted. Returns its id.
-    pub(crate) fn prepare(&mut self, text: &str) -> Result<Vec<u8>, Answer> {
+    pub(crate) fn prepare(&mut self, text: &str) -> Result<Vec<u8>, ServerAnswer> {
         let envelope = self.exchange(&Request::Prepare(Prepare { text, keyspace: None }))?;
         match envelope.response() {
             Ok(Response::Prepared(prepared)) => Ok(prepared.id.to_vec()),
@@ -143,14 +151,14 @@ impl Native {
     }
 
     /// Sends bytes unchanged.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Answer> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), ServerAnswer> {
         self.stream.write_all(bytes).map_err(|error| lost(&error))
     }
 
     /// Sends a frame and returns the next answer. A server that closes the connection during the
     /// frame has sent the reason before. That answer is read although sending failed, and is then
     /// the error.
-    pub(crate) fn send_and_answer(&mut self, frame: &[u8]) -> Result<Answer, Answer> {
+    pub(crate) fn send_and_answer(&mut self, frame: &[u8]) -> Result<ServerAnswer, ServerAnswer> {
         match self.send(frame) {
             Ok(()) => self.answer(),
             Err(lost) => Err(self.answer().unwrap_or(lost)),
@@ -158,29 +166,29 @@ impl Native {
     }
 
     /// Returns the next answer, on any stream.
-    pub(crate) fn answer(&mut self) -> Result<Answer, Answer> {
+    pub(crate) fn answer(&mut self) -> Result<ServerAnswer, ServerAnswer> {
         self.envelope().map(|envelope| label(&envelope))
     }
 
     /// Sends a request on stream 0 and returns the next envelope.
-    pub(crate) fn exchange(&mut self, request: &Request<'_>) -> Result<Envelope, Answer> {
+    pub(crate) fn exchange(&mut self, request: &Request<'_>) -> Result<Envelope, ServerAnswer> {
         let bytes = self.encode(0, request);
         self.send(&bytes)?;
         self.envelope()
     }
 
     /// Returns the next envelope that is not an event.
-    pub(crate) fn envelope(&mut self) -> Result<Envelope, Answer> {
+    pub(crate) fn envelope(&mut self) -> Result<Envelope, ServerAnswer> {
         loop {
             match self.decoder.decode(&mut self.input) {
                 Ok(Some(envelope)) if envelope.stream >= 0 => return Ok(envelope),
                 Ok(Some(_)) => continue,
                 Ok(None) => {}
-                Err(error) => return Err(Answer::error("of the codec", &error.to_string())),
+                Err(error) => return Err(ServerAnswer::error("of the codec", &error.to_string())),
             }
             let mut chunk = [0; CHUNK_BYTES];
             match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(Answer::new(CLOSED)),
+                Ok(0) => return Err(ServerAnswer::new(CLOSED)),
                 Ok(read) => self.input.extend_from_slice(&chunk[..read]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(lost(&error)),
@@ -194,7 +202,7 @@ impl Native {
         mut self,
         window: u16,
         mut make: impl FnMut(&mut Native, i16) -> Option<Vec<u8>>,
-        each: impl Fn(Answer) + Sync,
+        each: impl Fn(ServerAnswer) + Sync,
     ) {
         let Ok(stream) = self.stream.try_clone() else { return };
         let (free, streams) = channel();
@@ -255,13 +263,13 @@ pub(crate) fn on_stream(mut frame: Vec<u8>, stream: i16) -> Vec<u8> {
 }
 
 /// Returns the answer that represents an I/O error.
-pub(crate) fn lost(error: &io::Error) -> Answer {
-    if timed_out(error) { Answer::new(SILENCE) } else { Answer::new(CLOSED) }
+pub(crate) fn lost(error: &io::Error) -> ServerAnswer {
+    if timed_out(error) { ServerAnswer::new(SILENCE) } else { ServerAnswer::new(CLOSED) }
 }
 
 /// Returns the answer that represents a failed connection.
-pub(crate) fn refused(error: &io::Error) -> Answer {
-    Answer { label: REFUSED.to_owned(), text: error.to_string() }
+pub(crate) fn refused(error: &io::Error) -> ServerAnswer {
+    ServerAnswer { label: REFUSED.to_owned(), text: error.to_string() }
 }
 
 fn shard(envelope: &Envelope) -> Option<u32> {
@@ -271,10 +279,10 @@ fn shard(envelope: &Envelope) -> Option<u32> {
 }
 
 /// Returns the label of a response.
-pub(crate) fn label(envelope: &Envelope) -> Answer {
+pub(crate) fn label(envelope: &Envelope) -> ServerAnswer {
     let name = match envelope.response() {
         Ok(Response::Error(failure)) => {
-            return Answer::error(&format!("0x{:04X}", failure.kind.code()), &failure.message);
+            return ServerAnswer::error(&format!("0x{:04X}", failure.kind.code()), &failure.message);
         }
         Ok(Response::Ready) => "ready",
         Ok(Response::Authenticate(_)) => "authenticate",
@@ -287,7 +295,7 @@ pub(crate) fn label(envelope: &Envelope) -> Answer {
         Ok(Response::Event(_)) => "event",
         Ok(Response::AuthChallenge(_)) => "challenge",
         Ok(Response::AuthSuccess(_)) => "logged in",
-        Err(error) => return Answer::error("of the codec", &error.to_string()),
+        Err(error) => return ServerAnswer::error("of the codec", &error.to_string()),
     };
-    Answer::new(name)
+    ServerAnswer::new(name)
 }

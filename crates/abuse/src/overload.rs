@@ -21,7 +21,7 @@ use crate::cpu::Phase;
 use crate::memory::RESIDENT_MAX;
 use crate::report;
 use crate::results::{Cpu, Load, Results};
-use crate::server::{Conditions, Server};
+use crate::server::{AttackedServer, Conditions};
 use crate::setup;
 use crate::target::{ADMIN, PASSWORD};
 use crate::verdict::FOREIGN_MAX;
@@ -43,7 +43,7 @@ const ROWS: u64 = 100;
 
 /// Options of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct OverloadOptions {
     pub(crate) server: PathBuf,
     /// Duration of each of the two overloads.
     pub(crate) time: Duration,
@@ -52,9 +52,10 @@ pub(crate) struct Options {
 }
 
 /// Runs the loads and prints their results. Returns missed criteria as an error.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub(crate) fn run(options: &OverloadOptions) -> Result<(), String> {
     let begun = Results::begin();
-    let mut server = Server::start(&options.server, &Conditions { cores: "0,", ..Conditions::default() })?;
+    let mut server =
+        AttackedServer::start(&options.server, &Conditions { cores: "0,", ..Conditions::default() })?;
     // Creates the level that the administrator alters.
     setup::make(&server.target)?;
     let loads = measure(options, &mut server)?;
@@ -71,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 /// Returns the load as the command line of the generator describes it: slices of 100 rows.
-fn slices(server: &Server) -> Spec {
+fn slices(server: &AttackedServer) -> Spec {
     let plain = Spec::default();
     Spec {
         workload: Workload::Slice,
@@ -84,7 +85,7 @@ fn slices(server: &Server) -> Spec {
     }
 }
 
-fn measure(options: &Options, server: &mut Server) -> Result<Vec<Load>, String> {
+fn measure(options: &OverloadOptions, server: &mut AttackedServer) -> Result<Vec<Load>, String> {
     let short = (options.time / 4).clamp(Duration::from_secs(3), Duration::from_secs(20)).as_secs_f64();
     let (seconds, base) = (options.time.as_secs_f64(), slices(server));
     generate("prefill", server, &Spec { workload: Workload::Prefill, ..base.clone() })?;
@@ -135,7 +136,7 @@ fn judge(loads: &mut [Load]) {
 }
 
 /// Runs a load beside the administrator, and checks the server afterwards.
-fn beside_admin(name: &str, server: &mut Server, spec: &Spec) -> Result<Load, String> {
+fn beside_admin(name: &str, server: &mut AttackedServer, spec: &Spec) -> Result<Load, String> {
     let panics = server.panics().len();
     server.memory.take_peak();
     let admin = Admin::start(server.target);
@@ -158,7 +159,7 @@ fn beside_admin(name: &str, server: &mut Server, spec: &Spec) -> Result<Load, St
 }
 
 /// Runs a load in this process. Returns its results, and its report.
-fn generate(name: &str, server: &Server, spec: &Spec) -> Result<(Load, Report), String> {
+fn generate(name: &str, server: &AttackedServer, spec: &Spec) -> Result<(Load, Report), String> {
     let phase = Phase::begin(server.pid());
     let report = load::run(spec, &StopFlag::new(), |_| {}).map_err(|error| format!("{name}: {error}"))?;
     let mut load = results(name, &report).ok_or_else(|| format!("{name}: the load was not measured"))?;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
 
-use crate::answers::{Answer, CLOSED, SILENCE};
+use crate::answers::{CLOSED, SILENCE, ServerAnswer};
 use crate::dial::{RUDE, dial};
 use crate::native::{lost, refused};
-use crate::target::{PASSWORD, PATIENCE, Role, Target};
+use crate::target::{AttackTarget, PASSWORD, PATIENCE, Role};
 
 /// Protocol 3.0.
 const VERSION: i32 = 3 << 16;
@@ -39,25 +39,29 @@ pub(crate) struct Message {
 
 impl Postgres {
     /// Connects from `from` without sending anything.
-    pub(crate) fn open(target: &Target, from: Ipv4Addr) -> Result<Postgres, Answer> {
+    pub(crate) fn open(target: &AttackTarget, from: Ipv4Addr) -> Result<Postgres, ServerAnswer> {
         Postgres::open_for(target, from, PATIENCE)
     }
 
     /// Connects as [`Postgres::open`] does, with time limit `patience` instead of [`PATIENCE`].
-    pub(crate) fn open_for(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<Postgres, Answer> {
+    pub(crate) fn open_for(
+        target: &AttackTarget,
+        from: Ipv4Addr,
+        patience: Duration,
+    ) -> Result<Postgres, ServerAnswer> {
         let stream = dial(target.sql, from, patience).map_err(|error| refused(&error))?;
         Ok(Postgres { stream, secret: Vec::new() })
     }
 
     /// Opens a session of a role, from the attacker's address.
-    pub(crate) fn login(target: &Target, role: Role) -> Result<Postgres, Answer> {
+    pub(crate) fn login(target: &AttackTarget, role: Role) -> Result<Postgres, ServerAnswer> {
         let mut postgres = Postgres::open(target, RUDE)?;
         postgres.log_in(role.name(), PASSWORD)?;
         Ok(postgres)
     }
 
     /// Sends the startup message and logs in by SCRAM. Reads up to the first ReadyForQuery.
-    pub(crate) fn log_in(&mut self, user: &str, password: &str) -> Result<(), Answer> {
+    pub(crate) fn log_in(&mut self, user: &str, password: &str) -> Result<(), ServerAnswer> {
         self.send(&startup(user))?;
         let mut scram = ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
         loop {
@@ -70,12 +74,12 @@ impl Postgres {
                     self.send(&framed(b'p', &body))?;
                 }
                 (b'R', 11) => {
-                    let invalid = |error: std::io::Error| Answer::error("of SCRAM", &error.to_string());
+                    let invalid = |error: std::io::Error| ServerAnswer::error("of SCRAM", &error.to_string());
                     scram.update(&message.body[4..]).map_err(invalid)?;
                     self.send(&framed(b'p', scram.message()))?;
                 }
                 (b'K', _) => self.secret = message.body,
-                (b'E', _) => return Err(message.answer().unwrap_or_else(|| Answer::new(CLOSED))),
+                (b'E', _) => return Err(message.answer().unwrap_or_else(|| ServerAnswer::new(CLOSED))),
                 (b'Z', _) => return Ok(()),
                 _ => {}
             }
@@ -83,14 +87,18 @@ impl Postgres {
     }
 
     /// Sends bytes unchanged.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Answer> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), ServerAnswer> {
         self.stream.write_all(bytes).map_err(|error| lost(&error))
     }
 
     /// Sends messages and reads up to ReadyForQuery. Every answer goes to `each`. A server that
     /// ends the session during the messages has sent the reason before. That answer is read
     /// although sending failed, and is then the error instead of `closed`.
-    pub(crate) fn exchange(&mut self, messages: &[u8], mut each: impl FnMut(Answer)) -> Result<(), Answer> {
+    pub(crate) fn exchange(
+        &mut self,
+        messages: &[u8],
+        mut each: impl FnMut(ServerAnswer),
+    ) -> Result<(), ServerAnswer> {
         let sent = self.send(messages);
         let mut reason = None;
         let read = self.until_ready(|answer| {
@@ -108,14 +116,14 @@ impl Postgres {
     }
 
     /// Runs a simple query up to ReadyForQuery. Returns its last answer.
-    pub(crate) fn query(&mut self, text: &str) -> Result<Answer, Answer> {
-        let mut last = Answer::new(SILENCE);
+    pub(crate) fn query(&mut self, text: &str) -> Result<ServerAnswer, ServerAnswer> {
+        let mut last = ServerAnswer::new(SILENCE);
         self.exchange(&query(text), |answer| last = answer)?;
         Ok(last)
     }
 
     /// Runs a query that must succeed. Returns the first column of its rows.
-    pub(crate) fn texts(&mut self, text: &str) -> Result<Vec<String>, Answer> {
+    pub(crate) fn texts(&mut self, text: &str) -> Result<Vec<String>, ServerAnswer> {
         let (mut texts, mut failure) = (Vec::new(), None);
         self.send(&query(text))?;
         loop {
@@ -130,7 +138,7 @@ impl Postgres {
     }
 
     /// Reads up to ReadyForQuery. Every answer goes to `each`.
-    pub(crate) fn until_ready(&mut self, mut each: impl FnMut(Answer)) -> Result<(), Answer> {
+    pub(crate) fn until_ready(&mut self, mut each: impl FnMut(ServerAnswer)) -> Result<(), ServerAnswer> {
         loop {
             let message = self.message()?;
             if message.kind == b'Z' {
@@ -143,12 +151,12 @@ impl Postgres {
     }
 
     /// Returns the next message.
-    pub(crate) fn message(&mut self) -> Result<Message, Answer> {
+    pub(crate) fn message(&mut self) -> Result<Message, ServerAnswer> {
         let mut head = [0; 5];
         self.read(&mut head)?;
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
-            return Err(Answer::error("of the codec", "a message of impossible length"));
+            return Err(ServerAnswer::error("of the codec", "a message of impossible length"));
         }
         let mut body = vec![0; length - 4];
         self.read(&mut body)?;
@@ -156,10 +164,10 @@ impl Postgres {
     }
 
     /// Reads exactly `into.len()` bytes.
-    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<(), Answer> {
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<(), ServerAnswer> {
         match self.stream.read_exact(into) {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(Answer::new(CLOSED)),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(ServerAnswer::new(CLOSED)),
             Err(error) => Err(lost(&error)),
         }
     }
@@ -172,16 +180,16 @@ impl Message {
     }
 
     /// Returns the answer in this message. `None` for rows, notices, parameters and others.
-    pub(crate) fn answer(&self) -> Option<Answer> {
+    pub(crate) fn answer(&self) -> Option<ServerAnswer> {
         let name = match self.kind {
-            b'E' => return Some(Answer::error(&self.field(b'C'), &self.field(b'M'))),
+            b'E' => return Some(ServerAnswer::error(&self.field(b'C'), &self.field(b'M'))),
             b'C' => "complete",
             b'I' => "empty",
             b'1' => "parsed",
             b's' => "suspended",
             _ => return None,
         };
-        Some(Answer::new(name))
+        Some(ServerAnswer::new(name))
     }
 
     /// Returns the first column of a DataRow as text. Empty for null.
@@ -273,7 +281,7 @@ mod tests {
         });
         let mut others = Vec::new();
         let outcome = postgres.exchange(&vec![b'x'; 32 << 20], |answer| others.push(answer));
-        assert_eq!(outcome, Err(Answer::error("53200", "memory is full")));
+        assert_eq!(outcome, Err(ServerAnswer::error("53200", "memory is full")));
         assert_eq!(others, []);
     }
 
@@ -285,6 +293,6 @@ mod tests {
         });
         let mut seen = Vec::new();
         assert_eq!(postgres.exchange(b"", |answer| seen.push(answer)), Ok(()));
-        assert_eq!(seen, [Answer::error("54000", "")]);
+        assert_eq!(seen, [ServerAnswer::error("54000", "")]);
     }
 }

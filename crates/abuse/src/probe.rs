@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use schema::Sharding;
 use wire::{Compression, Execute, Prepare, QueryParams, Request, Value, ValuesBuf};
 
-use crate::answers::{Answer, Answers, SILENCE};
+use crate::answers::{Answers, SILENCE, ServerAnswer};
 use crate::dial::FRIEND;
 use crate::late::{Late, now_us};
 use crate::native::{Native, label, lost, on_stream};
 use crate::results::Reads;
 use crate::setup::PROBE_ROWS;
-use crate::target::Target;
+use crate::target::AttackTarget;
 
 /// Cores of the server.
 pub(crate) const CORES: u32 = 2;
@@ -71,7 +71,7 @@ impl Readings {
         gross.sort_unstable();
         net.sort_unstable();
         let mut failures = self.failures.clone();
-        (0..self.unanswered).for_each(|_| failures.add(Answer::new("unanswered")));
+        (0..self.unanswered).for_each(|_| failures.add(ServerAnswer::new("unanswered")));
         let failed = !failures.is_empty();
         Reads {
             reads: self.reads.len() as u64,
@@ -100,7 +100,7 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Connects as `role` to every core and starts reading.
-    pub(crate) fn start(target: &Target, role: &str) -> Result<Probe, String> {
+    pub(crate) fn start(target: &AttackTarget, role: &str) -> Result<Probe, String> {
         let stops = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         for core in 0..CORES {
@@ -126,7 +126,7 @@ impl Probe {
 }
 
 /// A connection to one core, and the frames it sends in turn.
-struct Connection {
+struct ProbeConnection {
     native: Native,
     stream: TcpStream,
     frames: Vec<Vec<u8>>,
@@ -134,7 +134,7 @@ struct Connection {
 }
 
 /// Connects until the server assigns a connection to this core.
-fn connect(target: &Target, role: &str, core: u32) -> Result<Connection, Answer> {
+fn connect(target: &AttackTarget, role: &str, core: u32) -> Result<ProbeConnection, ServerAnswer> {
     let mut others = Vec::new();
     for _ in 0..TRIES {
         let mut native = Native::open(target, FRIEND)?;
@@ -145,10 +145,10 @@ fn connect(target: &Target, role: &str, core: u32) -> Result<Connection, Answer>
         // Keep it open, so that the server assigns the next core.
         others.push(native);
     }
-    Err(Answer::error("of the probe", &format!("no connection came to core {core}")))
+    Err(ServerAnswer::error("of the probe", &format!("no connection came to core {core}")))
 }
 
-fn prepared(mut native: Native, core: u32) -> Result<Connection, Answer> {
+fn prepared(mut native: Native, core: u32) -> Result<ProbeConnection, ServerAnswer> {
     let id = native.prepare(TEXT)?;
     let own = |key: &i32| SHARDING.shard_of(schema::token::token(&key.to_be_bytes())) == core;
     let keys: Vec<i32> = (0..PROBE_ROWS).filter(own).collect();
@@ -162,17 +162,17 @@ fn prepared(mut native: Native, core: u32) -> Result<Connection, Answer> {
     let prepare = native.encode(PREPARE_STREAM, &Request::Prepare(Prepare { text: TEXT, keyspace: None }));
     let stream = native.stream.try_clone().map_err(|error| lost(&error))?;
     native.stream.set_read_timeout(Some(WAIT)).map_err(|error| lost(&error))?;
-    Ok(Connection { native, stream, frames, prepare })
+    Ok(ProbeConnection { native, stream, frames, prepare })
 }
 
 /// Due time of the read in flight on each stream, by [`now_us`]. Zero: no read.
 type InFlight = Arc<Vec<AtomicU64>>;
 
-impl Connection {
+impl ProbeConnection {
     fn begin(self, stops: &Arc<AtomicBool>) -> (JoinHandle<Late>, JoinHandle<Readings>) {
         let start = now_us();
         let in_flight: InFlight = Arc::new((0..STREAMS).map(|_| AtomicU64::new(0)).collect());
-        let Connection { native, stream, frames, prepare } = self;
+        let ProbeConnection { native, stream, frames, prepare } = self;
         let (sent, ends) = (Arc::clone(&in_flight), Arc::clone(stops));
         let mut writer = stream;
         let again = writer.try_clone();

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::results::{Entry, Load, Phases, Reads, Results, Timing};
+use crate::results::{AttackResults, Load, Phases, Reads, Results, Timing};
 
 /// Width of the first column: the longest name, characters.
 const NAME_WIDTH: usize = 24;
 
 /// Formats an entry for the terminal: one line, and one for each reason.
-pub(crate) fn line(entry: &Entry) -> String {
-    let Entry { name, answers, resident_mib, .. } = entry;
+pub(crate) fn line(entry: &AttackResults) -> String {
+    let AttackResults { name, answers, resident_mib, .. } = entry;
     let mut line =
         format!("  {name:NAME_WIDTH$} {:9} {resident_mib:>5} MiB  answers: {answers}", entry.verdict());
     for (mark, reason) in all_reasons(entry) {
@@ -20,7 +20,7 @@ pub(crate) fn line(entry: &Entry) -> String {
 }
 
 /// Returns the reasons of a failure, and unclear ones with a mark.
-fn all_reasons(entry: &Entry) -> impl Iterator<Item = (&'static str, &String)> {
+fn all_reasons(entry: &AttackResults) -> impl Iterator<Item = (&'static str, &String)> {
     entry
         .reasons
         .iter()
@@ -61,7 +61,7 @@ const HEADS: [&str; 16] = [
 ];
 
 /// Returns the cells of a row, as text.
-fn cells(entry: &Entry) -> Vec<String> {
+fn cells(entry: &AttackResults) -> Vec<String> {
     let timed = |pick: fn(&Timing) -> String| entry.timing.as_ref().map_or_else(|| "–".to_owned(), pick);
     let reasons: Vec<String> = all_reasons(entry).map(|(mark, reason)| format!("{mark}{reason}")).collect();
     vec![
@@ -124,10 +124,10 @@ fn load_cells(load: &Load) -> Vec<String> {
 }
 
 /// A table: heads, and rows, each with its CSS class.
-struct Table(Vec<&'static str>, Vec<(&'static str, Vec<String>)>);
+struct ReportTable(Vec<&'static str>, Vec<(&'static str, Vec<String>)>);
 
 /// Returns the tables that have results.
-fn tables(results: &Results) -> Vec<Table> {
+fn tables(results: &Results) -> Vec<ReportTable> {
     let class = |verdict: &str| match verdict {
         "withstood" => "good",
         "unclear" => "unclear",
@@ -140,7 +140,7 @@ fn tables(results: &Results) -> Vec<Table> {
         (true, true) => "good",
     };
     let loads = results.loads.iter().map(|load| (judged(load), load_cells(load))).collect();
-    let all = [Table(HEADS.to_vec(), attacks), Table(LOAD_HEADS.to_vec(), loads)];
+    let all = [ReportTable(HEADS.to_vec(), attacks), ReportTable(LOAD_HEADS.to_vec(), loads)];
     all.into_iter().filter(|table| !table.1.is_empty()).collect()
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn markdown(results: &Results) -> String {
         format!("| {} |\n", safe.join(" | "))
     };
     let mut text = format!("{}\n", origin(results));
-    for Table(heads, rows) in tables(results) {
+    for ReportTable(heads, rows) in tables(results) {
         text += "\n";
         text += &line(&heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>());
         text += &format!("|{}\n", "---|".repeat(heads.len()));
@@ -188,7 +188,7 @@ pub(crate) fn page(results: &Results) -> String {
     );
     page.push_str(NOTE);
     page.push_str(&chart(&results.entries));
-    for Table(heads, rows) in tables(results) {
+    for ReportTable(heads, rows) in tables(results) {
         page.push_str("<div class=\"scroll\"><table><tr>");
         heads.iter().for_each(|head| page.push_str(&format!("<th>{head}</th>")));
         page.push_str("</tr>\n");
@@ -236,8 +236,8 @@ fn x(ms: f64) -> f64 {
 
 /// Draws bars from the median to the longest read beside each attack. The circle is the p99 before,
 /// the dot the longest read without delays of the tool.
-fn chart(entries: &[Entry]) -> String {
-    let timed: Vec<(&Entry, &Timing)> =
+fn chart(entries: &[AttackResults]) -> String {
+    let timed: Vec<(&AttackResults, &Timing)> =
         entries.iter().filter_map(|entry| Some((entry, entry.timing.as_ref()?))).collect();
     if timed.is_empty() {
         return String::new();
@@ -288,11 +288,11 @@ mod tests {
         let reads = Reads { reads: 2, p50_ms: 2.0, max_ms: 30.0, ..Reads::default() };
         let phases = Phases { before: reads.clone(), beside: reads, after: Reads::default() };
         let timing = Timing { other: phases.clone(), same: phases, ..Timing::default() };
-        let entry = Entry {
+        let entry = AttackResults {
             name: "cql-x".to_owned(),
             reasons: vec!["a | b <c>".to_owned()],
             timing: Some(timing),
-            ..Entry::default()
+            ..AttackResults::default()
         };
         Results { entries: vec![entry.clone(), entry], loads: vec![Load::default()], ..Results::default() }
     }

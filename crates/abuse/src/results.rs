@@ -17,14 +17,14 @@ pub(crate) struct Results {
     pub(crate) command: String,
     pub(crate) cores: usize,
     #[serde(default)]
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<AttackResults>,
     #[serde(default)]
     pub(crate) loads: Vec<Load>,
 }
 
 /// Results of one attack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct AttackResults {
     pub(crate) name: String,
     pub(crate) listener: String,
     pub(crate) needs: String,
@@ -146,7 +146,7 @@ impl Results {
     }
 }
 
-impl Entry {
+impl AttackResults {
     pub(crate) fn verdict(&self) -> &'static str {
         match (self.reasons.is_empty(), self.unclear.is_empty()) {
             (false, _) => "FAILED",
@@ -195,7 +195,11 @@ mod tests {
 
     #[test]
     fn file_is_read_back_unchanged() {
-        let entry = Entry { name: "a".to_owned(), timing: Some(Timing::default()), ..Entry::default() };
+        let entry = AttackResults {
+            name: "a".to_owned(),
+            timing: Some(Timing::default()),
+            ..AttackResults::default()
+        };
         let results = Results { entries: vec![entry], loads: vec![Load::default()], ..Results::begin() };
         let file = std::env::temp_dir().join(format!("fairlane-results-{}.json", std::process::id()));
         results.write(&file).expect("written");

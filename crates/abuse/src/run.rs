@@ -24,11 +24,11 @@ use crate::dial::FRIEND;
 use crate::late::{Late, LateMonitor};
 use crate::probe::Probe;
 use crate::report;
-use crate::results::{Cpu, Entry, Phases, Reads, Results, Timing};
-use crate::server::{Conditions, REST_BEGINS, Server};
+use crate::results::{AttackResults, Cpu, Phases, Reads, Results, Timing};
+use crate::server::{AttackedServer, Conditions, REST_BEGINS};
 use crate::setup::{self, NEIGHBOUR, WATCHER};
 use crate::table::ATTACKS;
-use crate::verdict::{Bounds, Outcome, with_clock, without_clock};
+use crate::verdict::{AttackOutcome, Bounds, with_clock, without_clock};
 use crate::{admin, http};
 
 /// Most work units of one task poll: the bound that `lanes` documents as `UNITS_MAX`.
@@ -42,7 +42,7 @@ const SHORT: Duration = Duration::from_secs(20);
 
 /// Options of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct RunOptions {
     pub(crate) server: PathBuf,
     pub(crate) short: bool,
     /// Text that the names of the attacks must contain.
@@ -82,7 +82,7 @@ impl Guardrails {
 pub(crate) const OFF_MARK: &str = ", off";
 
 /// Runs the attacks. Returns the failed ones as an error.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
     let chosen =
         |attack: &&Attack| options.only.as_ref().is_none_or(|only| attack.name.contains(only.as_str()));
     let is_run = |attack: &&Attack| attack.rounds > 0 || !options.short;
@@ -111,7 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 
 /// Runs the attacks on servers with these guardrails.
 fn pass(
-    options: &Options,
+    options: &RunOptions,
     attacks: &[&'static Attack],
     guardrails: &str,
     mark: &str,
@@ -150,18 +150,18 @@ fn pass(
 }
 
 /// Starts a server with levels, roles and tables.
-fn fresh(program: &Path, conditions: &Conditions<'_>) -> Result<Server, String> {
-    let server = Server::start(program, conditions)?;
+fn fresh(program: &Path, conditions: &Conditions<'_>) -> Result<AttackedServer, String> {
+    let server = AttackedServer::start(program, conditions)?;
     setup::make(&server.target).map_err(|why| format!("{why}; its log: {}", server.log()))?;
     Ok(server)
 }
 
 fn short(
-    server: &mut Server,
+    server: &mut AttackedServer,
     attack: &'static Attack,
     time: Duration,
     rounds: u64,
-) -> Result<Outcome, String> {
+) -> Result<AttackOutcome, String> {
     server.memory.take_peak();
     let panics = server.panics();
     let target = server.target;
@@ -170,7 +170,7 @@ fn short(
     let beside = once(&target).map_err(|why| format!("{why} (beside the attack)"));
     let stopped = (attack.after == After::StopsBeside).then(|| server.stop());
     let (answers, _) = attacker.finish();
-    let mut outcome = Outcome { answers, ..Outcome::default() };
+    let mut outcome = AttackOutcome { answers, ..AttackOutcome::default() };
     outcome.admin = beside.err();
     if stopped.is_some() {
         outcome.stop = stopped.and_then(Result::err);
@@ -185,7 +185,12 @@ fn short(
 
 /// Makes the further checks of an attack. Without clients the server must rest after
 /// `rests_within`.
-fn check_after(server: &mut Server, attack: &Attack, rests_within: Duration, outcome: &mut Outcome) {
+fn check_after(
+    server: &mut AttackedServer,
+    attack: &Attack,
+    rests_within: Duration,
+    outcome: &mut AttackOutcome,
+) {
     if outcome.died.is_some() {
         return;
     }
@@ -201,10 +206,10 @@ fn check_after(server: &mut Server, attack: &Attack, rests_within: Duration, out
 
 /// Returns the outcome, further reasons of a failure, and the times.
 fn long(
-    server: &mut Server,
+    server: &mut AttackedServer,
     attack: &'static Attack,
     time: Duration,
-) -> Result<(Outcome, Vec<String>, Timing), String> {
+) -> Result<(AttackOutcome, Vec<String>, Timing), String> {
     let target = server.target;
     let panics = server.panics();
     let before = measured(server, || {
@@ -220,7 +225,7 @@ fn long(
         visits = administrator.stop();
         Ok(cpu_s)
     })?;
-    let mut outcome = Outcome { answers, ..Outcome::default() };
+    let mut outcome = AttackOutcome { answers, ..AttackOutcome::default() };
     check_server(server, &mut outcome, &panics);
     check_after(server, attack, REST_BEGINS, &mut outcome);
     let failures = visits.iter().filter(|(_, visits)| !visits.failures.is_empty());
@@ -247,7 +252,7 @@ fn long(
 }
 
 /// Adds reasons and times to an entry.
-fn timed(mut entry: Entry, failures: Vec<String>, timing: Timing, cores: usize) -> Entry {
+fn timed(mut entry: AttackResults, failures: Vec<String>, timing: Timing, cores: usize) -> AttackResults {
     let clocked = with_clock(&timing, cores);
     entry.reasons.extend(failures);
     entry.reasons.extend(clocked.reasons);
@@ -257,9 +262,9 @@ fn timed(mut entry: Entry, failures: Vec<String>, timing: Timing, cores: usize) 
 }
 
 /// Returns an entry without times.
-fn entry(attack: &Attack, outcome: &Outcome, accepts_late: bool, unguarded: bool) -> Entry {
+fn entry(attack: &Attack, outcome: &AttackOutcome, accepts_late: bool, unguarded: bool) -> AttackResults {
     let bounds = Bounds { poll_units: POLL_UNITS_MAX, accepts_late, unguarded };
-    Entry {
+    AttackResults {
         name: attack.name.to_owned(),
         listener: attack.listener.name().to_owned(),
         needs: attack.needs.needs().to_owned(),
@@ -283,7 +288,7 @@ struct Measured {
 }
 
 /// Measures while `each` runs. `each` returns the CPU time of the attacker, seconds.
-fn measured(server: &Server, each: impl FnOnce() -> Result<f64, String>) -> Result<Measured, String> {
+fn measured(server: &AttackedServer, each: impl FnOnce() -> Result<f64, String>) -> Result<Measured, String> {
     let target = &server.target;
     let (other, same) = (Probe::start(target, WATCHER)?, Probe::start(target, NEIGHBOUR)?);
     let monitor = LateMonitor::start();
@@ -300,7 +305,7 @@ fn measured(server: &Server, each: impl FnOnce() -> Result<f64, String>) -> Resu
 
 /// Completes the outcome after an attack: whether the server lives and the administrator can log
 /// in, its memory, and the longest task poll that it reports.
-fn check_server(server: &mut Server, outcome: &mut Outcome, panics: &[String]) {
+fn check_server(server: &mut AttackedServer, outcome: &mut AttackOutcome, panics: &[String]) {
     if outcome.admin.is_none() {
         outcome.admin = once(&server.target).err().map(|why| format!("{why} (after the attack)"));
     }
@@ -313,6 +318,6 @@ fn check_server(server: &mut Server, outcome: &mut Outcome, panics: &[String]) {
 }
 
 /// Returns the first panic in the log after the known ones.
-fn new_panic(server: &Server, known: &[String]) -> Option<String> {
+fn new_panic(server: &AttackedServer, known: &[String]) -> Option<String> {
     server.panics().get(known.len()..)?.first().cloned()
 }

@@ -10,7 +10,7 @@ use server_process::{tail, wait_until_ready, without_settings};
 
 use crate::cpu;
 use crate::memory::{CONFIGURED, Watch};
-use crate::target::{PASSWORD, Target};
+use crate::target::{AttackTarget, PASSWORD};
 
 /// Longest start of a server on a fresh folder.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,16 +52,16 @@ impl Default for Conditions<'_> {
 
 /// A running server that is ready.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct AttackedServer {
     child: Child,
     folder: PathBuf,
-    pub(crate) target: Target,
+    pub(crate) target: AttackTarget,
     pub(crate) memory: Watch,
 }
 
-impl Server {
+impl AttackedServer {
     /// Starts `program`.
-    pub(crate) fn start(program: &Path, conditions: &Conditions<'_>) -> Result<Server, String> {
+    pub(crate) fn start(program: &Path, conditions: &Conditions<'_>) -> Result<AttackedServer, String> {
         let number = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("fairlane-abuse-{}-{number}", std::process::id()));
         let failed = |error: std::io::Error| format!("starting the server failed: {error}");
@@ -82,9 +82,9 @@ impl Server {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(failed)?;
         let ready = wait_until_ready(&mut child, READY_TIMEOUT);
-        if let Some(target) = ready.and_then(|addresses| Target::of(&addresses)) {
+        if let Some(target) = ready.and_then(|addresses| AttackTarget::of(&addresses)) {
             let memory = Watch::start(child.id());
-            return Ok(Server { child, folder, target, memory });
+            return Ok(AttackedServer { child, folder, target, memory });
         }
         let log = tail(&folder.join("server.log"), 3);
         drop(child.kill());
@@ -179,7 +179,7 @@ fn limited(program: &Path, files_max: Option<u32>) -> Command {
     command
 }
 
-impl Drop for Server {
+impl Drop for AttackedServer {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use wire::{Compression, Execute, QueryParams, Request, Value, ValuesBuf};
 
-use crate::answers::Answer;
+use crate::answers::ServerAnswer;
 use crate::dial::FRIEND;
 use crate::native::Native;
-use crate::server::{Conditions, Server};
-use crate::target::{ADMIN, PASSWORD, Target};
+use crate::server::{AttackedServer, Conditions};
+use crate::target::{ADMIN, AttackTarget, PASSWORD};
 
 /// Role of the probe in another level than the attackers'.
 pub(crate) const WATCHER: &str = "watcher";
@@ -53,7 +53,7 @@ const ROLES: &[(&str, &str, &[&str])] = &[
 ];
 
 /// Creates levels, roles and tables, and fills the tables.
-pub(crate) fn make(target: &Target) -> Result<(), String> {
+pub(crate) fn make(target: &AttackTarget) -> Result<(), String> {
     let mut admin = admin(target).map_err(|answer| failed("the administrator's login", &answer))?;
     let mut run = |text: &str| admin.must(text).map_err(|answer| failed(text, &answer));
     STATEMENTS.iter().try_for_each(|text| run(text))?;
@@ -70,7 +70,7 @@ pub(crate) fn make(target: &Target) -> Result<(), String> {
 /// Returns the setting `--guardrails` without any threshold, for the guardrails that the server
 /// has.
 pub(crate) fn no_guardrails(program: &Path) -> Result<String, String> {
-    let server = Server::start(program, &Conditions::default())?;
+    let server = AttackedServer::start(program, &Conditions::default())?;
     let text = "SELECT name FROM system.guardrails";
     let names = admin(&server.target).and_then(|mut admin| admin.texts(text));
     let names = names.map_err(|answer| failed(text, &answer))?;
@@ -78,18 +78,18 @@ pub(crate) fn no_guardrails(program: &Path) -> Result<String, String> {
 }
 
 /// Opens a session of the administrator.
-pub(crate) fn admin(target: &Target) -> Result<Native, Answer> {
+pub(crate) fn admin(target: &AttackTarget) -> Result<Native, ServerAnswer> {
     let mut native = Native::open(target, FRIEND)?;
     native.log_in(ADMIN, Compression::None)?;
     Ok(native)
 }
 
-fn failed(what: &str, answer: &Answer) -> String {
+fn failed(what: &str, answer: &ServerAnswer) -> String {
     format!("setting up the server failed at `{what}`: {} {}", answer.label, answer.text)
 }
 
 /// Inserts rows 0 to `rows` - 1 with a text of `bytes` bytes.
-fn fill(target: &Target, text: &str, key: Option<i32>, rows: i32, bytes: usize) -> Result<(), String> {
+fn fill(target: &AttackTarget, text: &str, key: Option<i32>, rows: i32, bytes: usize) -> Result<(), String> {
     let mut admin = admin(target).map_err(|answer| failed(text, &answer))?;
     let id = admin.prepare(text).map_err(|answer| failed(text, &answer))?;
     let value = vec![b'v'; bytes];

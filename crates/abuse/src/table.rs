@@ -1,8 +1,8 @@
 //! Table of attacks. Each entry contains the accepted answers, so that a new rule of the server
 //! changes one line here.
 
-use crate::answers::Answer;
-use crate::attack::{After, Attack, Listener, Run};
+use crate::answers::ServerAnswer;
+use crate::attack::{After, Attack, AttackRun, Listener};
 use crate::attacks::{
     control, cql_answers, cql_frames, cql_load, cql_login, cql_pieces, cql_statements, crowds, extremes,
     http, rights, schema_growth, sql_gathering, sql_login, sql_planning, sql_sessions, sql_statements,
@@ -153,7 +153,7 @@ const fn attack(
     sends: &'static str,
     expected: &'static [&'static str],
     traffic: Traffic,
-    run: fn(&Run) -> Result<(), Answer>,
+    run: fn(&AttackRun) -> Result<(), ServerAnswer>,
 ) -> Attack {
     let (Client { listener, needs }, Traffic { rounds, holds }) = (client, traffic);
     Attack {

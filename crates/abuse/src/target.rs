@@ -16,29 +16,29 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Addresses of the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct AttackTarget {
     pub(crate) cql: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) sql: SocketAddr,
 }
 
-impl Target {
-    /// Formats the addresses as `CQL,HTTP,SQL`, for [`Target::parse`] in another process.
+impl AttackTarget {
+    /// Formats the addresses as `CQL,HTTP,SQL`, for [`AttackTarget::parse`] in another process.
     pub(crate) fn text(&self) -> String {
         format!("{},{},{}", self.cql, self.http, self.sql)
     }
 
-    pub(crate) fn parse(text: &str) -> Option<Target> {
+    pub(crate) fn parse(text: &str) -> Option<AttackTarget> {
         let mut addresses = text.split(',').map(str::parse);
         let mut next = || addresses.next()?.ok();
-        Some(Target { cql: next()?, http: next()?, sql: next()? })
+        Some(AttackTarget { cql: next()?, http: next()?, sql: next()? })
     }
 
     /// Returns the addresses of a ready server. `None`: a listener is off.
-    pub(crate) fn of(addresses: &Addresses) -> Option<Target> {
+    pub(crate) fn of(addresses: &Addresses) -> Option<AttackTarget> {
         let parse = |address: &str| address.parse().ok();
         let Addresses { cql, http, sql } = addresses;
-        Some(Target { cql: parse(cql)?, http: parse(http)?, sql: parse(sql.as_ref()?)? })
+        Some(AttackTarget { cql: parse(cql)?, http: parse(http)?, sql: parse(sql.as_ref()?)? })
     }
 }
 
@@ -94,8 +94,9 @@ mod tests {
     #[test]
     fn target_is_passed_to_another_process() {
         let line = "fairlane 0.1.0 is ready: CQL 127.0.0.1:1, HTTP 127.0.0.1:2, SQL 127.0.0.1:3.";
-        let target = Addresses::parse(line).and_then(|found| Target::of(&found)).expect("three addresses");
+        let target =
+            Addresses::parse(line).and_then(|found| AttackTarget::of(&found)).expect("three addresses");
         assert_eq!(target.text(), "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3");
-        assert_eq!(Target::parse(&target.text()), Some(target));
+        assert_eq!(AttackTarget::parse(&target.text()), Some(target));
     }
 }

@@ -45,7 +45,7 @@ const UNGUARDED_ANSWERS: [&str; 13] = [
 
 /// Results that need no clock.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct AttackOutcome {
     pub(crate) answers: Answers,
     /// Exit status of the process, or the reason of its end. `None`: it lives.
     pub(crate) died: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Outcome {
 /// Bounds of an attack that need no clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Largest [`Outcome::poll_units`].
+    /// Largest [`AttackOutcome::poll_units`].
     pub(crate) poll_units: f64,
     /// True to accept late effects.
     pub(crate) accepts_late: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Bounds {
 }
 
 /// Returns the reasons why the server failed. Empty: it withstood the attack.
-pub(crate) fn without_clock(attack: &Attack, outcome: &Outcome, bounds: Bounds) -> Vec<String> {
+pub(crate) fn without_clock(attack: &Attack, outcome: &AttackOutcome, bounds: Bounds) -> Vec<String> {
     let mut reasons = Vec::new();
     reasons.extend(outcome.died.iter().map(|how| format!("the server died: {how}")));
     reasons.extend(outcome.panicked.iter().map(|line| format!("the server panicked: {line}")));
@@ -155,13 +155,13 @@ pub(crate) fn with_clock(timing: &Timing, cores: usize) -> Clocked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::Answer;
+    use crate::answers::ServerAnswer;
     use crate::results::{Cpu, Phases, Reads};
     use crate::table::find;
 
-    fn reasons(change: impl FnOnce(&mut Outcome)) -> Vec<String> {
-        let mut outcome = Outcome { poll_units: Some(10.0), ..Outcome::default() };
-        outcome.answers.add(Answer::error("0x2500", "unknown"));
+    fn reasons(change: impl FnOnce(&mut AttackOutcome)) -> Vec<String> {
+        let mut outcome = AttackOutcome { poll_units: Some(10.0), ..AttackOutcome::default() };
+        outcome.answers.add(ServerAnswer::error("0x2500", "unknown"));
         change(&mut outcome);
         without_clock(find("cql-unknown-ids").expect("in the table"), &outcome, BOUNDS)
     }
@@ -175,14 +175,14 @@ mod tests {
 
     #[test]
     fn each_fault_is_a_reason() {
-        let check = |change: fn(&mut Outcome), part: &str| {
+        let check = |change: fn(&mut AttackOutcome), part: &str| {
             let found = reasons(change);
             assert!(found.len() == 1 && found[0].contains(part), "expected {part}, got {found:?}");
         };
         check(|outcome| outcome.died = Some("signal: 6".into()), "died: signal: 6");
         check(|outcome| outcome.panicked = Some("at a.rs".into()), "panicked: at a.rs");
         check(|outcome| outcome.resident = RESIDENT_MAX + 1, "1280 MiB resident");
-        check(|outcome| outcome.answers.add(Answer::new("closed")), "answer `closed`");
+        check(|outcome| outcome.answers.add(ServerAnswer::new("closed")), "answer `closed`");
         check(|outcome| outcome.admin = Some("SQL: silence".into()), "SQL: silence");
         check(|outcome| outcome.poll_units = Some(101.0), "101 work units");
         check(|outcome| outcome.stop = Some("1.0 s of CPU".into()), "end: 1.0 s of CPU");
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn server_without_guardrails_may_run_any_statement() {
         let attack = find("cql-unknown-ids").expect("in the table");
-        let mut outcome = Outcome::default();
-        outcome.answers.add(Answer::new("rows"));
+        let mut outcome = AttackOutcome::default();
+        outcome.answers.add(ServerAnswer::new("rows"));
         let reasons = |unguarded| without_clock(attack, &outcome, Bounds { unguarded, ..BOUNDS }).len();
         assert_eq!((reasons(false), reasons(true)), (1, 0));
     }
@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn late_effects_fail_only_a_measurement() {
         let attack = find("cql-unknown-ids").expect("in the table");
-        let mut outcome = Outcome::default();
-        outcome.answers.add(Answer::new("ended late"));
+        let mut outcome = AttackOutcome::default();
+        outcome.answers.add(ServerAnswer::new("ended late"));
         let reasons = |accepts_late| without_clock(attack, &outcome, Bounds { accepts_late, ..BOUNDS }).len();
         assert_eq!((reasons(false), reasons(true)), (1, 0));
     }

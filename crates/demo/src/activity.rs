@@ -23,10 +23,10 @@ const WATCHED: [(&str, &str); COUNTS] = [
 const COUNTS: usize = 12;
 
 /// Values of [`WATCHED`] at one moment.
-pub(crate) type Counts = [f64; COUNTS];
+pub(crate) type StorageCounts = [f64; COUNTS];
 
 /// Reads the values from a page. A missing metric is 0.
-pub(crate) fn counts(page: &str) -> Counts {
+pub(crate) fn counts(page: &str) -> StorageCounts {
     let mut out = [0.0; COUNTS];
     for found in series(page) {
         for ((metric, labels), sum) in WATCHED.iter().zip(&mut out) {
@@ -39,7 +39,7 @@ pub(crate) fn counts(page: &str) -> Counts {
 }
 
 /// Returns the activity in the second between `a` and `b`.
-pub(crate) fn point(at_s: f64, a: &Counts, b: &Counts) -> StoragePoint {
+pub(crate) fn point(at_s: f64, a: &StorageCounts, b: &StorageCounts) -> StoragePoint {
     let increase = |place: usize| (b[place] - a[place]).max(0.0);
     StoragePoint {
         at_s,

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-use crate::options::{FlushOptions, OlapOptions, Options, Program, Shape};
+use crate::options::{DemoOptions, FlushOptions, OlapOptions, Program, Shape};
 use crate::results::Subject;
 
 /// Longest phase of the demo of queries, seconds.
@@ -15,10 +15,10 @@ const SECONDS_MAX: f64 = 3600.0;
 const FLUSH_SECONDS: RangeInclusive<f64> = 5.0..=120.0;
 
 /// Parses the arguments after `demo`. The error may be the text of `--help`.
-pub(crate) fn parse(args: &[String], program: &Program) -> Result<Options, clap::Error> {
+pub(crate) fn parse(args: &[String], program: &Program) -> Result<DemoOptions, clap::Error> {
     let name = std::iter::once("fairlane demo");
-    let mut options = Options::try_parse_from(name.chain(args.iter().map(String::as_str)))?;
-    let wrong = |kind, reason: String| Err(Options::command().error(kind, reason));
+    let mut options = DemoOptions::try_parse_from(name.chain(args.iter().map(String::as_str)))?;
+    let wrong = |kind, reason: String| Err(DemoOptions::command().error(kind, reason));
     if let Err(reason) = of_subject(&mut options, program) {
         return wrong(ErrorKind::ValueValidation, reason);
     }
@@ -30,7 +30,7 @@ pub(crate) fn parse(args: &[String], program: &Program) -> Result<Options, clap:
 
 /// Checks the values whose bounds depend on the subject or the program, and hands flags of several
 /// subjects to their own.
-fn of_subject(options: &mut Options, program: &Program) -> Result<(), String> {
+fn of_subject(options: &mut DemoOptions, program: &Program) -> Result<(), String> {
     let expected = |form: &str, got: &dyn std::fmt::Display| format!("expected {form}, got `{got}`.");
     match (options.subject, options.seconds) {
         (Subject::Flush, Some(found)) if found.fract() != 0.0 || !FLUSH_SECONDS.contains(&found) => {
@@ -58,7 +58,7 @@ fn of_subject(options: &mut Options, program: &Program) -> Result<(), String> {
 }
 
 /// Returns the reason to refuse flags that do not belong to the subject.
-fn fault(options: &Options, program: &Program) -> Option<&'static str> {
+fn fault(options: &DemoOptions, program: &Program) -> Option<&'static str> {
     let subject = options.subject;
     let faults = [
         (

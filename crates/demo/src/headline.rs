@@ -4,11 +4,11 @@ use crate::compare::{
     Effect, batch_loss, beside, best, both_p99, cost, deviation, isolation, mean_of, one_key, throughputs,
 };
 use crate::names::{BATCHED, DASHBOARD, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
-use crate::results::{Chapter, Outcome, Subject};
+use crate::results::{Chapter, DemoResults, Subject};
 use charts::numbers::{factor, percent, rate, time};
 
 /// Returns the headline: at most ten words, with the most important values that were measured.
-pub(crate) fn headline(outcome: &Outcome) -> String {
+pub(crate) fn headline(outcome: &DemoResults) -> String {
     let result = match outcome.subject {
         Subject::Levels => {
             let p99 = |id: &str| Effect::of(outcome.chapter(id)?)?.p99().map(factor);
@@ -73,7 +73,7 @@ pub(crate) fn headline(outcome: &Outcome) -> String {
 }
 
 /// Returns the headline of the first of the experiments that was measured.
-fn olap_headline(outcome: &Outcome) -> String {
+fn olap_headline(outcome: &DemoResults) -> String {
     let shares =
         || throughputs(outcome.chapter("olap_shares")?.window(LEVELS)?).map(|ratio| format!("{ratio:.2}:1"));
     let short = || {
@@ -92,7 +92,7 @@ fn olap_headline(outcome: &Outcome) -> String {
 }
 
 /// Returns the sentence. It contains only values that were measured, and warns of invalid results.
-pub(crate) fn sentence(outcome: &Outcome) -> String {
+pub(crate) fn sentence(outcome: &DemoResults) -> String {
     let result = result(outcome);
     if outcome.invalid() { format!("Do not rely on this: {}", lower_first(&result)) } else { result }
 }
@@ -102,7 +102,7 @@ fn lower_first(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_lowercase().chain(letters).collect())
 }
 
-fn result(outcome: &Outcome) -> String {
+fn result(outcome: &DemoResults) -> String {
     match outcome.subject {
         Subject::Levels => levels(outcome),
         Subject::Flush => flush(outcome),
@@ -115,7 +115,7 @@ fn result(outcome: &Outcome) -> String {
 }
 
 /// Returns a clause for each of the three experiments that was measured.
-fn olap(outcome: &Outcome) -> String {
+fn olap(outcome: &DemoResults) -> String {
     let mut clauses = Vec::new();
     let ratio = |id: &str| throughputs(outcome.chapter("olap_shares")?.window(id)?);
     if let (Some(levels), Some(one)) = (ratio(LEVELS), ratio(ONE_LEVEL)) {
@@ -153,7 +153,7 @@ fn upper_first(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn petabyte(outcome: &Outcome) -> String {
+fn petabyte(outcome: &DemoResults) -> String {
     match isolation(outcome) {
         Some([own, one]) => format!(
             "Next to users who read at 85 % of capacity, the p99 of the application's reads is ×{} of that alone when \
@@ -166,11 +166,11 @@ fn petabyte(outcome: &Outcome) -> String {
 }
 
 /// Returns the p99 of writes at the published rate, with the controllers off and on, µs.
-fn published(outcome: &Outcome) -> Option<[f64; 2]> {
+fn published(outcome: &DemoResults) -> Option<[f64; 2]> {
     outcome.chapters.iter().find_map(both_p99)
 }
 
-fn flush(outcome: &Outcome) -> String {
+fn flush(outcome: &DemoResults) -> String {
     let cost = |id: &str| outcome.chapter(id).and_then(cost);
     match (cost("controlled"), cost("uncontrolled")) {
         (Some(on), Some(off)) => format!(
@@ -195,7 +195,7 @@ fn flush(outcome: &Outcome) -> String {
     }
 }
 
-fn batching(outcome: &Outcome) -> String {
+fn batching(outcome: &DemoResults) -> String {
     let deviation = outcome.chapter(BATCHED).and_then(deviation);
     match (one_key(outcome), deviation) {
         (Some((partitions, batches)), Some(deviation)) => format!(
@@ -209,7 +209,7 @@ fn batching(outcome: &Outcome) -> String {
     }
 }
 
-fn overload(outcome: &Outcome) -> String {
+fn overload(outcome: &DemoResults) -> String {
     let clause = |chapter: &Chapter| {
         let best = best(chapter)?;
         let goodput = |is_limited| mean_of(chapter, 10.0, is_limited, |offered| offered.goodput_per_s);
@@ -230,7 +230,7 @@ fn overload(outcome: &Outcome) -> String {
     }
 }
 
-fn compaction(outcome: &Outcome) -> String {
+fn compaction(outcome: &DemoResults) -> String {
     let space = |id: &str| outcome.chapter(id).and_then(Chapter::temporary_space).map(percent);
     match (space("incremental"), space("size_tiered")) {
         (Some(incremental), Some(tiered)) => format!(
@@ -241,7 +241,7 @@ fn compaction(outcome: &Outcome) -> String {
     }
 }
 
-fn levels(outcome: &Outcome) -> String {
+fn levels(outcome: &DemoResults) -> String {
     let effect = |id: &str| {
         let effect = Effect::of(outcome.chapter(id)?)?;
         Some((effect.p99()?, effect.throughput()?))
@@ -266,7 +266,7 @@ fn levels(outcome: &Outcome) -> String {
 }
 
 /// Returns a sentence about the batch load.
-pub(crate) fn batch(outcome: &Outcome) -> Option<String> {
+pub(crate) fn batch(outcome: &DemoResults) -> Option<String> {
     let (lost, used) = batch_loss(outcome)?;
     Some(format!(
         "The batch load got {} of its throughput alone; the interactive load alone takes {} of the server's CPU.",
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn invalid_run_starts_with_a_warning() {
-        let mut outcome = Outcome::default();
+        let mut outcome = DemoResults::default();
         assert_eq!(sentence(&outcome), "Effects of loads on each other on one server.");
         outcome.notes.push("Invalid: the server was empty.".to_string());
         assert_eq!(sentence(&outcome), "Do not rely on this: effects of loads on each other on one server.");

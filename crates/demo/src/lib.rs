@@ -56,8 +56,8 @@ use std::time::{Duration, Instant};
 use error::DemoError;
 use flags::parse;
 use load::StopFlag;
-use options::{OlapPart, Options};
-use results::{Machine, Outcome, Subject};
+use options::{DemoOptions, OlapPart};
+use results::{DemoResults, Machine, Subject};
 use server::Folder;
 use server_process::kernel;
 use stage::Stage;
@@ -88,12 +88,12 @@ pub fn run(args: &[String], program: &Program) -> i32 {
     })
 }
 
-fn show(options: &Options) -> Result<i32, DemoError> {
+fn show(options: &DemoOptions) -> Result<i32, DemoError> {
     let start = Instant::now();
     let stop = stop_flag()?;
     let folder = Folder::create(options.keep)?;
     let machine = machine(options.subject);
-    let mut outcome = Outcome {
+    let mut outcome = DemoResults {
         version: env!("CARGO_PKG_VERSION").to_string(),
         subject: options.subject,
         started_unix_ms: (metrics::now_s() * 1e3) as u64,
@@ -102,7 +102,7 @@ fn show(options: &Options) -> Result<i32, DemoError> {
         shape: options.shape().name().to_string(),
         notes: notes(options, &machine),
         machine: machine.clone(),
-        ..Outcome::default()
+        ..DemoResults::default()
     };
     for note in &outcome.notes {
         eprintln!("note: {note}");
@@ -139,7 +139,7 @@ fn command() -> String {
 }
 
 /// Compares the results, prints the tables, and writes the requested files.
-fn conclude(mut outcome: Outcome, options: &Options) -> Result<(), DemoError> {
+fn conclude(mut outcome: DemoResults, options: &DemoOptions) -> Result<(), DemoError> {
     outcome.comparison = compare::compare(&outcome);
     print!("{}", terminal::text(&outcome));
     write(&options.report, &report::page(&outcome))?;
@@ -161,10 +161,10 @@ fn conclude(mut outcome: Outcome, options: &Options) -> Result<(), DemoError> {
 }
 
 /// Prints the tables and writes the report from results of an earlier run.
-fn render(file: &str, options: &Options) -> Result<i32, DemoError> {
+fn render(file: &str, options: &DemoOptions) -> Result<i32, DemoError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| DemoError::Failed(format!("{file} cannot be read: {error}")))?;
-    let outcome: Outcome = serde_json::from_str(&text).map_err(|error| {
+    let outcome: DemoResults = serde_json::from_str(&text).map_err(|error| {
         DemoError::Failed(format!("{file} contains no results of a demo, as `--json` writes them: {error}"))
     })?;
     conclude(outcome, options)?;
@@ -176,7 +176,7 @@ type Experiment = fn(&mut Stage) -> Result<results::Chapter, DemoError>;
 /// Course of a subject.
 struct Script {
     /// Additional flags of the first server.
-    flags: fn(&Options) -> Vec<String>,
+    flags: fn(&DemoOptions) -> Vec<String>,
     /// Preparation and first measurement.
     prepare: fn(&mut Stage) -> Result<results::Capacity, DemoError>,
     /// Titles and experiments, in order.
@@ -250,7 +250,7 @@ fn olap_chapters(only: Option<OlapPart>) -> &'static [(&'static str, Experiment)
 }
 
 /// Returns the script of a subject. `None`: the subject needs no server.
-fn script(options: &Options) -> Option<Script> {
+fn script(options: &DemoOptions) -> Option<Script> {
     let script = match options.subject {
         Subject::Levels => Script {
             flags: |_| Vec::new(),
@@ -262,7 +262,7 @@ fn script(options: &Options) -> Option<Script> {
             quick: 4,
         },
         Subject::Flush => {
-            let flags = |options: &Options| flush::flags(&options.flush);
+            let flags = |options: &DemoOptions| flush::flags(&options.flush);
             let chapters: &'static [(&'static str, Experiment)] = match options.flush.is_published {
                 true => &PUBLISHED_FLUSH,
                 false => &FLUSH,
@@ -293,7 +293,7 @@ fn script(options: &Options) -> Option<Script> {
     Some(script)
 }
 
-fn experiments(stage: &mut Stage, script: &Script, outcome: &mut Outcome) -> Result<(), DemoError> {
+fn experiments(stage: &mut Stage, script: &Script, outcome: &mut DemoResults) -> Result<(), DemoError> {
     outcome.capacity = (script.prepare)(stage)?;
     let chapters = script.chapters(outcome.quick);
     for (number, (title, experiment)) in chapters.iter().enumerate() {
@@ -366,7 +366,7 @@ fn machine(subject: Subject) -> Machine {
     }
 }
 
-fn notes(options: &Options, machine: &Machine) -> Vec<String> {
+fn notes(options: &DemoOptions, machine: &Machine) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(commit) = options.flush.commit.as_ref().filter(|commit| commit.as_str() != "batch") {
         notes.push(format!("The servers ran with `--commit {commit}`: writes did not wait for the disk."));

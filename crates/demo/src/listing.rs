@@ -3,11 +3,11 @@
 
 use load::Latency;
 
-use crate::results::{Chapter, Machine, Outcome, Run, Window};
+use crate::results::{Chapter, DemoResults, LoadRun, Machine, Window};
 
 /// One load in one phase.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ListedLoad {
     /// Chapter and phase.
     pub(crate) part: String,
     pub(crate) load: String,
@@ -22,8 +22,8 @@ pub(crate) fn phase(chapter: &Chapter, label: &str) -> String {
 
 /// Returns all loads, phase by phase. A load without latencies of phases is listed once for all
 /// phases.
-pub(crate) fn loads(outcome: &Outcome) -> Vec<Entry> {
-    let run = |part: String, run: &Run| Entry {
+pub(crate) fn loads(outcome: &DemoResults) -> Vec<ListedLoad> {
+    let run = |part: String, run: &LoadRun| ListedLoad {
         part,
         load: run.load.clone(),
         per_s: run.throughput_per_s,
@@ -31,10 +31,10 @@ pub(crate) fn loads(outcome: &Outcome) -> Vec<Entry> {
     };
     let capacity =
         [&outcome.capacity.reads, &outcome.capacity.batch, &outcome.capacity.writes].into_iter().flatten();
-    let mut out: Vec<Entry> = capacity.map(|found| run("capacity, alone".into(), found)).collect();
+    let mut out: Vec<ListedLoad> = capacity.map(|found| run("capacity, alone".into(), found)).collect();
     for chapter in &outcome.chapters {
         for window in &chapter.windows {
-            out.extend(window.loads.iter().map(|load| Entry {
+            out.extend(window.loads.iter().map(|load| ListedLoad {
                 part: phase(chapter, &window.label),
                 load: load.load.clone(),
                 per_s: load.throughput_per_s,
@@ -78,7 +78,7 @@ pub(crate) struct Usage {
 }
 
 /// Returns the use of the cores, phase by phase.
-pub(crate) fn usage(outcome: &Outcome) -> Vec<Usage> {
+pub(crate) fn usage(outcome: &DemoResults) -> Vec<Usage> {
     let load_cores = outcome.machine.load_cores.len().max(1) as f64;
     let line = |chapter: &Chapter, window: &Window| {
         let sender = window.loads.iter().map(|load| load.generator_cpu).fold(0.0, f64::max);

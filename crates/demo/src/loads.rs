@@ -6,7 +6,7 @@ use load::{Keys, Pacing, Report, Rows, Spec, Workload};
 use crate::error::DemoError;
 use crate::names::BATCH;
 use crate::options::Shape;
-use crate::results::{Capacity, Paced, Run};
+use crate::results::{Capacity, LoadRun, Paced};
 use crate::server::{ADMIN, Sender};
 use crate::stage::{KEYSPACE, Stage};
 
@@ -108,7 +108,7 @@ impl Stage {
             (Workload::Slice, _) => slices.clone(),
             (workload, in_flight) => self.closed_loop("single-row reads, deep queue", workload, in_flight)?,
         };
-        let rate = |run: &Option<Run>| run.as_ref().map_or(0.0, |run| run.throughput_per_s);
+        let rate = |run: &Option<LoadRun>| run.as_ref().map_or(0.0, |run| run.throughput_per_s);
         (self.measured.reads_per_s, self.measured.slices_per_s) = (rate(&reads), rate(&slices));
         if self.measured.reads_per_s < 1.0 || self.measured.slices_per_s < 1.0 {
             return Err(DemoError::Failed("The server answered no reads.".into()));
@@ -162,12 +162,12 @@ impl Stage {
         what: &str,
         workload: Workload,
         in_flight: usize,
-    ) -> Result<Option<Run>, DemoError> {
+    ) -> Result<Option<LoadRun>, DemoError> {
         self.print(&format!("capacity for {what}: closed loop, {in_flight} in flight"));
         let pacing = Pacing::Closed { in_flight, seconds: self.times.capacity };
         let spec = Spec { warmup_s: self.times.settle, ..self.spec(ADMIN, workload, pacing) };
         let report = self.run(what, &spec)?;
-        Ok(Run::of(what, &report, 0))
+        Ok(LoadRun::of(what, &report, 0))
     }
 
     /// Runs a load in this process to its end.

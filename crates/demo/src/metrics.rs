@@ -45,7 +45,7 @@ pub(crate) struct Sample {
     disk_bytes: BTreeMap<String, f64>,
     disk_queue: BTreeMap<String, f64>,
     /// Metrics of storage.
-    storage: activity::Counts,
+    storage: activity::StorageCounts,
     process: f64,
     busy: f64,
     loads_busy: f64,
@@ -155,12 +155,12 @@ fn disk(at_s: f64, a: &Sample, b: &Sample) -> DiskPoint {
 /// Samples one server until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    source: Arc<Source>,
+    source: Arc<SampledServer>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Source {
+struct SampledServer {
     address: String,
     pid: u32,
     cores: Vec<usize>,
@@ -170,7 +170,7 @@ struct Source {
     stop: AtomicBool,
 }
 
-impl Source {
+impl SampledServer {
     fn sample(&self) -> Result<(), Error> {
         let page = fetch(&self.address, TIMEOUT)?;
         let busy_s = |cores: &[usize]| Busy::of_cores(cores).map(|busy| busy.own_s + busy.stolen_s);
@@ -208,7 +208,7 @@ impl Probe {
         cores: &[usize],
         load_cores: &[usize],
     ) -> Result<Probe, Error> {
-        let source = Arc::new(Source {
+        let source = Arc::new(SampledServer {
             address: address.to_string(),
             pid,
             cores: cores.to_vec(),

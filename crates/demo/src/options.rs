@@ -17,13 +17,12 @@ pub struct Program {
     pub check_commit: fn(&str) -> Result<(), String>,
 }
 
-/// Shows the server on this machine with real load.
-///
-/// Without a subject: transactions and analytics, without and with service levels.
+/// Shows the server on this machine with real load
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "fairlane demo", args_override_self = true)]
-pub(crate) struct Options {
-    #[arg(value_enum, hide_default_value = true, default_value_t = Subject::Levels)]
+pub(crate) struct DemoOptions {
+    /// Subject of the demo
+    #[arg(value_enum, default_value_t = Subject::Levels)]
     pub(crate) subject: Subject,
     /// One minute (olap: three) instead of some (levels 4, flush 15, compaction 2, olap 7,
     /// batching 4, overload 4, petabyte 22); coarser results
@@ -68,7 +67,7 @@ pub(crate) struct Options {
     pub(crate) flush: FlushOptions,
 }
 
-impl Options {
+impl DemoOptions {
     /// Returns the shape in the results.
     pub(crate) fn shape(&self) -> Shape {
         if self.olap.is_published { Shape::Published } else { self.shape }

@@ -28,7 +28,7 @@ use crate::error::DemoError;
 use crate::names::{FROM_DISK, FROM_MEMORY, FULL_MEMTABLES, INTERACTIVE, STEADY};
 use crate::open_loop::{Search, capacity, together};
 use crate::options::OverloadTimes;
-use crate::results::{Chapter, Offered, Run, Window, WindowLoad};
+use crate::results::{Chapter, LoadRun, Offered, Window, WindowLoad};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
 use charts::numbers::{percent, rate, time};
@@ -237,8 +237,8 @@ fn ladder(stage: &mut Stage, kind: &LoadKind) -> Result<Vec<ClosedLoop>, DemoErr
 }
 
 /// Returns the results of a closed loop. `None`: it ended before it was measured.
-fn rung(in_flight: usize, report: &Report) -> Option<Run> {
-    Run::of(&format!("closed loop, {in_flight} in flight"), report, 0)
+fn rung(in_flight: usize, report: &Report) -> Option<LoadRun> {
+    LoadRun::of(&format!("closed loop, {in_flight} in flight"), report, 0)
 }
 
 /// Returns the steps of both loads: the steady load alone, then for each rate a pause, a warm-up,
@@ -311,7 +311,8 @@ fn chapter(stage: &mut Stage, kind: &LoadKind) -> Result<Chapter, DemoError> {
     let loops = ladder(stage, kind)?;
     let best = best(&loops).and_then(|best| rung(best.in_flight, &best.report));
     let best = best.ok_or_else(|| failed("The server answered no requests."))?;
-    let rungs: Vec<Run> = loops.iter().filter_map(|rung| self::rung(rung.in_flight, &rung.report)).collect();
+    let rungs: Vec<LoadRun> =
+        loops.iter().filter_map(|rung| self::rung(rung.in_flight, &rung.report)).collect();
     let last = rungs.last().map_or(0.0, |run| run.throughput_per_s);
     let closed_per_s = best.throughput_per_s;
     let rising = Spec { seed: 3, ..kind.open_loop(stage, ADMIN, Vec::new()) };
@@ -375,7 +376,7 @@ fn window(
     ));
     let loads = [(INTERACTIVE, interactive), (STEADY, steady)];
     let loads = loads.into_iter().filter_map(|(name, report)| {
-        Some(WindowLoad::of(Run::of(name, report, index)?, &report.steps[index]))
+        Some(WindowLoad::of(LoadRun::of(name, report, index)?, &report.steps[index]))
     });
     let window =
         Window { id: index.to_string(), label: offered.label(), begin_s, end_s, loads: loads.collect(), cpu };

@@ -10,7 +10,7 @@ use crate::error::DemoError;
 use crate::metrics::now_s;
 use crate::names::{BATCH, INTERACTIVE};
 use crate::options::Shape;
-use crate::results::{Chapter, Run, Series, Window, WindowLoad};
+use crate::results::{Chapter, LoadRun, Series, Window, WindowLoad};
 use crate::stage::Stage;
 
 /// Time limit for a load to log in and finish its first second.
@@ -153,7 +153,7 @@ fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
     let phases = [(0, "before", "alone"), (2, "beside", "beside analytics"), (4, "after", "alone again")];
     let mut windows = Vec::new();
     for (index, id, label) in phases {
-        let Some(run) = Run::of(INTERACTIVE, interactive, index) else { continue };
+        let Some(run) = LoadRun::of(INTERACTIVE, interactive, index) else { continue };
         let step = &interactive.steps[index];
         let begin_s = step.begin_unix_ms as f64 / 1e3;
         let end_s = begin_s + step.seconds;
@@ -163,7 +163,7 @@ fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
             loads.push(WindowLoad {
                 load: BATCH.to_string(),
                 throughput_per_s: of_batch.rate_between(begin_s, end_s),
-                latency: Run::of(BATCH, batch, 0).map(|run| run.latency),
+                latency: LoadRun::of(BATCH, batch, 0).map(|run| run.latency),
                 generator_cpu: batch.generator_cpu,
                 ..WindowLoad::default()
             });
@@ -172,7 +172,7 @@ fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
         windows.push(Window { id: id.into(), label: label.to_string(), begin_s, end_s, loads, cpu });
     }
     let series = vec![Series::of(INTERACTIVE, &interactive.seconds), of_batch];
-    let runs = Run::of(BATCH, batch, 0).into_iter().collect();
+    let runs = LoadRun::of(BATCH, batch, 0).into_iter().collect();
     let chapter = Chapter { windows, series, runs, ..Chapter::default() };
     let (begin_s, end_s) = chapter.ends();
     Chapter { cpu: stage.probe.points(begin_s, end_s), ..chapter }

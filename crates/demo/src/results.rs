@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Subject {
     /// Transactions and analytics, without and with service levels.
     #[default]
-    #[value(skip)]
     Levels,
     /// Writes beside flushes and compactions, and without.
     Flush,
@@ -33,7 +32,7 @@ pub(crate) enum Subject {
 /// All results of one demo.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Outcome {
+pub(crate) struct DemoResults {
     /// Version of the program.
     pub(crate) version: String,
     /// Command line.
@@ -57,10 +56,10 @@ pub(crate) struct Outcome {
     /// Experiments, in their order.
     pub(crate) chapters: Vec<Chapter>,
     /// Results compared with goals and published results. Computed from the rest.
-    pub(crate) comparison: Vec<Row>,
+    pub(crate) comparison: Vec<ComparisonRow>,
 }
 
-impl Outcome {
+impl DemoResults {
     /// True if a note calls results invalid.
     pub(crate) fn invalid(&self) -> bool {
         self.notes.iter().any(|note| note.starts_with("Invalid"))
@@ -75,7 +74,7 @@ impl Outcome {
 /// Row of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Row {
+pub(crate) struct ComparisonRow {
     /// Name of the result.
     pub(crate) what: String,
     /// Measured value.
@@ -92,7 +91,7 @@ pub(crate) struct Row {
     pub(crate) met: Option<bool>,
 }
 
-impl Row {
+impl ComparisonRow {
     /// Returns the verdict in words.
     pub(crate) fn verdict(&self) -> &'static str {
         match self.met {
@@ -123,13 +122,13 @@ pub(crate) struct Machine {
 #[serde(default)]
 pub(crate) struct Capacity {
     /// Single rows by key.
-    pub(crate) reads: Option<Run>,
+    pub(crate) reads: Option<LoadRun>,
     /// Requests of the batch load.
-    pub(crate) batch: Option<Run>,
+    pub(crate) batch: Option<LoadRun>,
     /// Rate of the interactive load.
     pub(crate) interactive: Paced,
     /// Row writes, including the time that flushes and compactions need afterwards.
-    pub(crate) writes: Option<Run>,
+    pub(crate) writes: Option<LoadRun>,
 }
 
 /// Rate of an open loop.
@@ -145,7 +144,7 @@ pub(crate) struct Paced {
 /// One load over its whole run, or over one step of it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Run {
+pub(crate) struct LoadRun {
     /// Its name.
     pub(crate) load: String,
     /// Requests answered a second.
@@ -164,12 +163,12 @@ pub(crate) struct Run {
     pub(crate) generator_cpu: f64,
 }
 
-impl Run {
+impl LoadRun {
     /// Returns step `index` of a report. `None` if the load ended before it.
-    pub(crate) fn of(name: &str, report: &Report, index: usize) -> Option<Run> {
+    pub(crate) fn of(name: &str, report: &Report, index: usize) -> Option<LoadRun> {
         let step = report.steps.get(index)?;
         let latency = step.reads.as_ref().or(step.writes.as_ref()).map(|operations| operations.latency);
-        Some(Run {
+        Some(LoadRun {
             load: name.to_string(),
             throughput_per_s: step.throughput_per_s,
             asked_per_s: step.rate_per_s,
@@ -195,7 +194,7 @@ pub(crate) struct Chapter {
     /// Phases, in order.
     pub(crate) windows: Vec<Window>,
     /// Loads over their whole run, for loads without a latency in each phase.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<LoadRun>,
     /// Each load, second by second.
     pub(crate) series: Vec<Series>,
     /// CPU by level, second by second.
@@ -350,7 +349,7 @@ pub(crate) struct WindowLoad {
 
 impl WindowLoad {
     /// Returns the load in a phase that is one step of its report. `run` is that step's.
-    pub(crate) fn of(run: Run, step: &StepReport) -> WindowLoad {
+    pub(crate) fn of(run: LoadRun, step: &StepReport) -> WindowLoad {
         WindowLoad {
             load: run.load,
             throughput_per_s: run.throughput_per_s,

@@ -129,7 +129,7 @@ impl Drop for Folder {
 
 /// Server under test.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerProcess {
     child: Child,
     log: PathBuf,
     /// HOST:PORT of CQL.
@@ -140,7 +140,7 @@ pub(crate) struct Server {
     pub(crate) sql: String,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts a server on an empty folder and waits until it is ready. `flags` override the usual
     /// flags.
     pub(crate) fn start(
@@ -148,7 +148,7 @@ impl Server {
         cores: &[usize],
         password: &str,
         flags: &[String],
-    ) -> Result<Server, DemoError> {
+    ) -> Result<ServerProcess, DemoError> {
         let program = std::env::current_exe().map_err(failed("this program was not found"))?;
         let log = folder.file("server.log");
         let file = File::create(&log).map_err(failed("the server's log cannot be written"))?;
@@ -163,7 +163,8 @@ impl Server {
         command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
         let mut child = spawn(&mut command, cores, false).map_err(failed("the server cannot be started"))?;
         let ready = wait_until_ready(&mut child, READY_TIMEOUT);
-        let mut server = Server { child, log, cql: String::new(), http: String::new(), sql: String::new() };
+        let mut server =
+            ServerProcess { child, log, cql: String::new(), http: String::new(), sql: String::new() };
         if let Some(Addresses { cql, http, sql }) = ready {
             (server.cql, server.http, server.sql) = (cql, http, sql.unwrap_or_default());
             return Ok(server);
@@ -192,7 +193,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         end(&mut self.child);
     }

@@ -4,7 +4,7 @@
 use crate::error::DemoError;
 use crate::metrics::now_s;
 use crate::names::{CAPPED, LOADS};
-use crate::results::{Chapter, Run, Series, Window, WindowLoad};
+use crate::results::{Chapter, LoadRun, Series, Window, WindowLoad};
 use crate::server::Sender;
 use crate::stage::Stage;
 
@@ -68,7 +68,7 @@ impl<'a> Measurement<'a> {
             let report = sender.stop()?;
             self.stage.note_failures(name, &report);
             chapter.series.push(Series::of(name, &report.seconds));
-            chapter.runs.extend(Run::of(name, &report, 0));
+            chapter.runs.extend(LoadRun::of(name, &report, 0));
         }
         for window in &mut self.windows {
             let rate = |series: &Series| WindowLoad {

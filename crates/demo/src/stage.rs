@@ -11,9 +11,9 @@ use load::{Second, StopFlag};
 
 use crate::error::DemoError;
 use crate::metrics::{Probe, now_s};
-use crate::options::{FlushOptions, OlapSizes, Options, Shape, Times};
+use crate::options::{DemoOptions, FlushOptions, OlapSizes, Shape, Times};
 use crate::results::{Machine, MostUseful, StoragePoint};
-use crate::server::{ADMIN, Folder, Sender, Server, pin_to};
+use crate::server::{ADMIN, Folder, Sender, ServerProcess, pin_to};
 
 /// Keyspace of the demo's tables.
 pub(crate) const KEYSPACE: &str = "demo";
@@ -45,7 +45,7 @@ pub(crate) struct Capacities {
 pub(crate) struct Stage {
     pub(crate) probe: Probe,
     admin: Session,
-    pub(crate) server: Server,
+    pub(crate) server: ServerProcess,
     pub(crate) times: Times,
     pub(crate) olap: OlapSizes,
     pub(crate) flush: FlushOptions,
@@ -68,8 +68,8 @@ fn start_server(
     machine: &Machine,
     password: &str,
     flags: &[String],
-) -> Result<(Server, Session, Probe), DemoError> {
-    let server = Server::start(folder, &machine.server_cores, password, flags)?;
+) -> Result<(ServerProcess, Session, Probe), DemoError> {
+    let server = ServerProcess::start(folder, &machine.server_cores, password, flags)?;
     let admin = Session::connect(&server.cql, Some(ADMIN), Some(password), STATEMENT_TIMEOUT)?;
     let probe = Probe::start(&server.http, server.pid(), &machine.server_cores, &machine.load_cores)
         .map_err(|error| DemoError::Failed(format!("{} returned no metrics: {error}", server.http)))?;
@@ -79,7 +79,7 @@ fn start_server(
 impl Stage {
     /// Starts the server and logs in.
     pub(crate) fn open(
-        options: &Options,
+        options: &DemoOptions,
         machine: Machine,
         folder: Folder,
         stop: StopFlag,

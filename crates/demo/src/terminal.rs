@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::compare::published_by;
-use crate::listing::{Entry, loads, percentiles, usage};
-use crate::results::{Outcome, Row, Subject};
+use crate::listing::{ListedLoad, loads, percentiles, usage};
+use crate::results::{ComparisonRow, DemoResults, Subject};
 use charts::numbers::{percent, rate, time};
 
 /// Widths of the columns of the comparison. With spaces and the verdict they take 100 columns.
@@ -28,7 +28,7 @@ fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-fn row(out: &mut String, row: &Row) {
+fn row(out: &mut String, row: &ComparisonRow) {
     let or_dash = |text: &str| if text.is_empty() { "–".to_string() } else { text.to_string() };
     let columns = [
         wrapped(&row.what, WHAT),
@@ -53,7 +53,7 @@ fn line_of(out: &mut String, [what, seen, goal, published, verdict]: [&str; 5]) 
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
-fn comparison(out: &mut String, outcome: &Outcome) {
+fn comparison(out: &mut String, outcome: &DemoResults) {
     let published = outcome.comparison.iter().any(|row| !row.published.is_empty());
     if published {
         out.push_str("\nCompared with published results (only ratios are comparable)\n");
@@ -71,7 +71,7 @@ fn comparison(out: &mut String, outcome: &Outcome) {
     }
 }
 
-fn every_load(out: &mut String, outcome: &Outcome) {
+fn every_load(out: &mut String, outcome: &DemoResults) {
     out.push_str("\nEvery load: latency in milliseconds; in open loops it starts when a request is due\n\n");
     let _ = write!(out, "{:<34} {:>9}", "", "a second");
     for (name, _) in percentiles(&load::Latency::default()) {
@@ -79,7 +79,7 @@ fn every_load(out: &mut String, outcome: &Outcome) {
     }
     out.push('\n');
     let mut last = String::new();
-    for Entry { part, load, per_s, latency } in loads(outcome) {
+    for ListedLoad { part, load, per_s, latency } in loads(outcome) {
         if last != part {
             let _ = writeln!(out, "{part}");
             last = part;
@@ -98,7 +98,7 @@ fn milliseconds(us: f64) -> String {
 }
 
 /// Returns all tables.
-pub(crate) fn text(outcome: &Outcome) -> String {
+pub(crate) fn text(outcome: &DemoResults) -> String {
     let mut out = String::new();
     if outcome.subject != Subject::Compaction {
         every_load(&mut out, outcome);
@@ -117,7 +117,7 @@ pub(crate) fn text(outcome: &Outcome) -> String {
     out
 }
 
-fn cores(out: &mut String, outcome: &Outcome) {
+fn cores(out: &mut String, outcome: &DemoResults) {
     out.push_str("\nUse of the cores by all processes; CPU and delay of the senders\n\n");
     let _ = writeln!(
         out,
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn tables_fit_100_columns() {
-        let found = Row {
+        let found = ComparisonRow {
             what: "interactive throughput beside it, of alone: a level each".into(),
             seen: "CPU 1:2.00:4.00".into(),
             detail: "word ".repeat(60),
@@ -154,10 +154,10 @@ mod tests {
             value: 1.0,
             met: Some(false),
         };
-        let outcome = Outcome {
+        let outcome = DemoResults {
             comparison: vec![found],
             notes: vec!["a long note of many words ".repeat(20)],
-            ..Outcome::default()
+            ..DemoResults::default()
         };
         let text = text(&outcome);
         assert!(text.contains("not met") && text.contains("1:2.44:3.33"), "{text}");
@@ -166,6 +166,6 @@ mod tests {
 
     #[test]
     fn empty_outcome_is_printed() {
-        assert!(text(&Outcome::default()).contains("Every load"));
+        assert!(text(&DemoResults::default()).contains("Every load"));
     }
 }

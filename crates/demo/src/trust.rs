@@ -4,7 +4,7 @@
 
 use crate::listing::phase;
 use crate::names::SHORT;
-use crate::results::{Chapter, Cpu, Outcome, Subject, Window, WindowLoad};
+use crate::results::{Chapter, Cpu, DemoResults, Subject, Window, WindowLoad};
 use charts::numbers::percent;
 
 /// A sender above this fraction of its core also measures itself.
@@ -30,7 +30,7 @@ pub(crate) fn is_late(load: &WindowLoad) -> bool {
 }
 
 /// Returns the disturbances as sentences. Sentences about invalid results start with "Invalid".
-pub(crate) fn doubts(outcome: &Outcome) -> Vec<String> {
+pub(crate) fn doubts(outcome: &DemoResults) -> Vec<String> {
     let mut out = Vec::new();
     senders(outcome, &mut out);
     let phases: Vec<(String, &Window, bool)> = outcome
@@ -70,7 +70,7 @@ pub(crate) fn doubts(outcome: &Outcome) -> Vec<String> {
     out
 }
 
-fn senders(outcome: &Outcome, out: &mut Vec<String>) {
+fn senders(outcome: &DemoResults, out: &mut Vec<String>) {
     let mut lates = Vec::new();
     let mut check = |what: &str, used: f64| {
         if used > GENERATOR_MAX {
@@ -113,7 +113,7 @@ fn senders(outcome: &Outcome, out: &mut Vec<String>) {
 mod tests {
     use super::*;
 
-    fn outcome(process: f64, busy: f64, generator_cpu: f64) -> Outcome {
+    fn outcome(process: f64, busy: f64, generator_cpu: f64) -> DemoResults {
         let load = |name: &str| WindowLoad {
             load: name.into(),
             throughput_per_s: 9.0,
@@ -123,10 +123,10 @@ mod tests {
         let cpu = Cpu { process, busy, cores: 1, ..Cpu::default() };
         let window = Window { cpu, loads: vec![load("a"), load("b")], ..Window::default() };
         let chapter = Chapter { title: "T".into(), windows: vec![window], ..Chapter::default() };
-        Outcome { chapters: vec![chapter], ..Outcome::default() }
+        DemoResults { chapters: vec![chapter], ..DemoResults::default() }
     }
 
-    fn check(outcome: &Outcome, expected: &str) {
+    fn check(outcome: &DemoResults, expected: &str) {
         let found = doubts(outcome);
         match expected {
             "" => assert!(found.is_empty(), "{found:?}"),

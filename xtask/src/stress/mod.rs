@@ -29,11 +29,11 @@ use std::time::{Duration, Instant};
 use compare::{ALONE, BATCH_ALONE, LOADS, OLAP, OLTP, ONE_LEVEL, SHARES, TWO_LEVELS};
 use cpus::Cpus;
 use output::Results;
-use server::Server;
+use server::StressedServer;
 use stages::{Measured, Stage};
 use tool::{Load, Stress};
 
-use crate::{Outcome, clients, target};
+use crate::{TaskResult, clients, target};
 
 /// Published threads of the interactive load, and of every other one.
 const OLTP_THREADS: usize = 200;
@@ -50,7 +50,7 @@ const PREFILL_PER_S_MIN: u64 = 200;
 const PREFILL_TIMEOUT_S: u64 = 180;
 
 #[derive(Debug, PartialEq)]
-struct Options {
+struct StressOptions {
     is_quick: bool,
     seconds: u64,
     /// CPUs of the server; `None`: half.
@@ -58,8 +58,8 @@ struct Options {
     out: Option<PathBuf>,
 }
 
-impl Options {
-    fn parse(flags: &[&str]) -> Result<Options, String> {
+impl StressOptions {
+    fn parse(flags: &[&str]) -> Result<StressOptions, String> {
         let (mut is_quick, mut seconds, mut cores, mut out) = (false, None, None, None);
         let mut words = flags.iter();
         while let Some(flag) = words.next() {
@@ -76,7 +76,7 @@ impl Options {
                 _ => return Err(format!("expected --quick, --seconds, --cores or --out, got `{flag}`")),
             }
         }
-        Ok(Options { is_quick, seconds: seconds.unwrap_or(SECONDS[usize::from(is_quick)]), cores, out })
+        Ok(StressOptions { is_quick, seconds: seconds.unwrap_or(SECONDS[usize::from(is_quick)]), cores, out })
     }
 
     fn rows(&self) -> u64 {
@@ -85,8 +85,8 @@ impl Options {
 }
 
 /// `cargo xtask stress FLAGS`.
-pub(crate) fn run(root: &Path, flags: &[&str]) -> Outcome {
-    let options = Options::parse(flags)?;
+pub(crate) fn run(root: &Path, flags: &[&str]) -> TaskResult {
+    let options = StressOptions::parse(flags)?;
     if !["java", "mvn"].into_iter().all(is_installed) {
         println!("not tried: Java and Maven are needed");
         return Ok(());
@@ -100,7 +100,7 @@ pub(crate) fn run(root: &Path, flags: &[&str]) -> Outcome {
     let binary = binary(root)?;
 
     let started = Instant::now();
-    let server = Server::start(&binary, &folder, &cpus)?;
+    let server = StressedServer::start(&binary, &folder, &cpus)?;
     let bench = Bench { options: &options, cores: cpus.server.len(), tool: &tool, server: &server };
     let script = root.join("tests/bench/statements.py");
     let found = bench.run(|statements| server.execute(&python, &script, statements))?;
@@ -114,11 +114,11 @@ pub(crate) fn run(root: &Path, flags: &[&str]) -> Outcome {
 
 /// The tool and the server under its load.
 struct Bench<'a> {
-    options: &'a Options,
+    options: &'a StressOptions,
     /// CPUs of the server.
     cores: usize,
     tool: &'a Stress,
-    server: &'a Server,
+    server: &'a StressedServer,
 }
 
 /// Results of the experiment.
@@ -131,7 +131,7 @@ struct Found {
 
 impl Bench<'_> {
     /// Runs the experiment. `execute` runs statements as the superuser.
-    fn run(&self, execute: impl Fn(&[String]) -> Outcome) -> Result<Found, String> {
+    fn run(&self, execute: impl Fn(&[String]) -> TaskResult) -> Result<Found, String> {
         println!("      prefill");
         let limit = Duration::from_secs(self.options.rows() / PREFILL_PER_S_MIN + PREFILL_TIMEOUT_S);
         let prefill = Results::parse(&self.tool.fill(self.server, OLTP_THREADS, limit)?)?;
@@ -180,7 +180,7 @@ fn interactive(per_s: f64) -> Load {
 }
 
 /// Returns the tables, the command lines and the differences from the published experiment.
-fn report(options: &Options, cpus: &Cpus, tool: &Stress, found: &Found, took: Duration) -> String {
+fn report(options: &StressOptions, cpus: &Cpus, tool: &Stress, found: &Found, took: Duration) -> String {
     let seconds = options.seconds;
     let loads = [interactive(found.throttle_per_s), batch(OLAP)].map(|load| tool.read(&load, seconds));
     let commands = std::iter::once(tool.prefill(OLTP_THREADS)).chain(loads);
@@ -247,14 +247,14 @@ mod tests {
     #[test]
     fn flags_are_parsed() {
         let out = Some(PathBuf::from("a.md"));
-        let quick = Options { is_quick: true, seconds: 3, cores: None, out };
-        assert_eq!(Options::parse(&["--quick", "--out", "a.md"]), Ok(quick));
-        let full = Options { is_quick: false, seconds: 20, cores: Some(2), out: None };
-        assert_eq!(Options::parse(&["--cores", "2", "--seconds", "20"]), Ok(full));
+        let quick = StressOptions { is_quick: true, seconds: 3, cores: None, out };
+        assert_eq!(StressOptions::parse(&["--quick", "--out", "a.md"]), Ok(quick));
+        let full = StressOptions { is_quick: false, seconds: 20, cores: Some(2), out: None };
+        assert_eq!(StressOptions::parse(&["--cores", "2", "--seconds", "20"]), Ok(full));
         for (flags, named) in
             [(&["--out"][..], "after `--out`"), (&["--seconds", "0"], "`0`"), (&["--x"], "`--x`")]
         {
-            let refused = Options::parse(flags).unwrap_err();
+            let refused = StressOptions::parse(flags).unwrap_err();
             assert!(refused.contains(named), "{refused}");
         }
     }

@@ -43,28 +43,28 @@ impl Results {
 
 /// State of a load at one of its rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Progress {
+pub(super) struct LoadProgress {
     pub(super) operations: f64,
     /// Time since the load's first operation, seconds.
     pub(super) seconds: f64,
 }
 
-impl Progress {
+impl LoadProgress {
     /// Index of the operations in a row, and of the time.
     const OPERATIONS: usize = 1;
     const TIME: usize = 11;
 
     /// Returns the last complete row of all operations together. `None`: the load prints none yet.
-    pub(super) fn last(text: &str) -> Option<Progress> {
+    pub(super) fn last(text: &str) -> Option<LoadProgress> {
         let complete = &text[..=text.rfind('\n')?];
         let row = complete.lines().rfind(|line| line.starts_with("total,"))?;
         let cells: Vec<&str> = row.split(',').map(str::trim).collect();
         let number = |index: usize| cells.get(index)?.parse().ok();
-        Some(Progress { operations: number(Self::OPERATIONS)?, seconds: number(Self::TIME)? })
+        Some(LoadProgress { operations: number(Self::OPERATIONS)?, seconds: number(Self::TIME)? })
     }
 
     /// Returns the operations a second from an earlier row to this one. `None`: it is the same row.
-    pub(super) fn rate_since(&self, earlier: Progress) -> Option<f64> {
+    pub(super) fn rate_since(&self, earlier: LoadProgress) -> Option<f64> {
         let seconds = self.seconds - earlier.seconds;
         (seconds > 0.0).then(|| (self.operations - earlier.operations) / seconds)
     }
@@ -102,12 +102,12 @@ mod tests {
 
     #[test]
     fn last_complete_row_is_the_progress() {
-        let last = Progress { operations: 26811.0, seconds: 6.4 };
-        assert_eq!(Progress::last(RECORDED), Some(last));
+        let last = LoadProgress { operations: 26811.0, seconds: 6.4 };
+        assert_eq!(LoadProgress::last(RECORDED), Some(last));
         let (rows, _) = RECORDED.split_once("\n\nResults:").unwrap();
-        let earlier = Progress { operations: 23680.0, seconds: 6.0 };
-        assert_eq!(Progress::last(rows.trim_end()), Some(earlier), "the last row has no end yet");
-        assert_eq!(Progress::last("type, total ops\n"), None);
+        let earlier = LoadProgress { operations: 23680.0, seconds: 6.0 };
+        assert_eq!(LoadProgress::last(rows.trim_end()), Some(earlier), "the last row has no end yet");
+        assert_eq!(LoadProgress::last("type, total ops\n"), None);
         assert!((last.rate_since(earlier).unwrap() - 7827.5).abs() < 1.0);
         assert_eq!(last.rate_since(last), None);
     }

@@ -23,7 +23,7 @@ const STATEMENTS_TIMEOUT: Duration = Duration::from_secs(60);
 const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running server. It is killed if it is not stopped.
-pub(super) struct Server {
+pub(super) struct StressedServer {
     process: Process,
     data: PathBuf,
     pub(super) host: String,
@@ -32,9 +32,9 @@ pub(super) struct Server {
     http: String,
 }
 
-impl Server {
+impl StressedServer {
     /// Starts the server on free ports with an empty data folder in `folder`.
-    pub(super) fn start(binary: &Path, folder: &Path, cpus: &Cpus) -> Result<Server, String> {
+    pub(super) fn start(binary: &Path, folder: &Path, cpus: &Cpus) -> Result<StressedServer, String> {
         let data = folder.join("data");
         let _absent = std::fs::remove_dir_all(&data);
         let password = password()?;
@@ -55,7 +55,7 @@ impl Server {
         })?;
         let Addresses { cql, http, .. } = ready.ok_or("expected the addresses of the server, got none.")?;
         let (host, port) = cql.rsplit_once(':').ok_or("expected an address with a port.")?;
-        Ok(Server { process, data, host: host.to_owned(), port: port.to_owned(), password, http })
+        Ok(StressedServer { process, data, host: host.to_owned(), port: port.to_owned(), password, http })
     }
 
     /// Runs statements of CQL as the superuser, by the driver of the Python environment.

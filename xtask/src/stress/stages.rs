@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-use super::output::{Progress, Results};
+use super::output::{LoadProgress, Results};
 use super::process::{Process, until};
-use super::server::{Cpu, Server};
+use super::server::{Cpu, StressedServer};
 use super::tool::{Load, Stress};
 
 /// Timeout of the start of a load, which warms up first, beside other loads on the same CPUs.
@@ -55,12 +55,12 @@ impl Measured {
 }
 
 /// CPU times, and the progress of each load that has any.
-type Moment = (Cpu, Vec<Option<Progress>>);
+type Moment = (Cpu, Vec<Option<LoadProgress>>);
 
 /// Runs a stage of `seconds`. The files with the output of its loads are named after both.
 pub(super) fn run(
     stage: &Stage,
-    (tool, server, cores): (&Stress, &Server, usize),
+    (tool, server, cores): (&Stress, &StressedServer, usize),
     seconds: u64,
 ) -> Result<Measured, String> {
     println!("      {}", stage.name);
@@ -72,7 +72,7 @@ pub(super) fn run(
     let started = |mut process: Process| {
         let first_row = || match process.has_ended()? {
             true => Err(BACKGROUND_ENDED.to_owned()),
-            false => Ok(Progress::last(&process.text()?).is_some()),
+            false => Ok(LoadProgress::last(&process.text()?).is_some()),
         };
         until(Duration::from_secs(START_TIMEOUT_S), "the first row of the background load", first_row)?;
         Ok(process)
@@ -103,7 +103,7 @@ pub(super) fn run(
 /// Waits for the end of the first `count` processes. Returns the beginning and the end of the time
 /// that all of them have in common.
 fn watch(
-    server: &Server,
+    server: &StressedServer,
     processes: &mut [Process],
     count: usize,
     limit: Duration,
@@ -117,7 +117,7 @@ fn watch(
         let ends = has_ended[..count].iter().filter(|ended| **ended).count();
         if began.is_none() || (ends > 0 && ended.is_none()) {
             let texts = processes.iter().map(Process::text).collect::<Result<Vec<_>, _>>()?;
-            let rows: Vec<Option<Progress>> = texts.iter().map(|text| Progress::last(text)).collect();
+            let rows: Vec<Option<LoadProgress>> = texts.iter().map(|text| LoadProgress::last(text)).collect();
             if began.is_none() && (rows.iter().all(Option::is_some) || ends > 0) {
                 began = Some((server.cpu()?, rows.clone()));
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cpus;
 use super::process::Process;
-use super::server::{ADMIN, Server};
+use super::server::{ADMIN, StressedServer};
 use crate::child;
 
 const NAME: &str = "apache-cassandra-4.0-alpha2";
@@ -92,7 +92,7 @@ impl Stress {
     /// Starts the tool. Its output is the file `NAME.log` of the folder.
     pub(super) fn start(
         &self,
-        server: &Server,
+        server: &StressedServer,
         options: &[String],
         role: &str,
         name: &str,
@@ -113,7 +113,12 @@ impl Stress {
     }
 
     /// Fills the table, as the superuser.
-    pub(super) fn fill(&self, server: &Server, threads: usize, limit: Duration) -> Result<String, String> {
+    pub(super) fn fill(
+        &self,
+        server: &StressedServer,
+        threads: usize,
+        limit: Duration,
+    ) -> Result<String, String> {
         let mut process = self.start(server, &self.prefill(threads), ADMIN, "prefill")?;
         process.wait(limit)?;
         process.text()

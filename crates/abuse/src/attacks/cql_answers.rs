@@ -5,8 +5,8 @@ use wire::{BatchKind, Compression, Execute, Prepare, Query, QueryParams, Request
 
 use super::cql_frames::{bound, text_batch};
 use super::on_threads;
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::RUDE;
 use crate::native::{Native, on_stream, query};
 
@@ -30,14 +30,14 @@ pub(super) fn text(text: String) -> Form {
 }
 
 /// Runs statements that must succeed. Returns their connection.
-pub(super) fn made(run: &Run, texts: &[&str]) -> Result<Native, Answer> {
+pub(super) fn made(run: &AttackRun, texts: &[&str]) -> Result<Native, ServerAnswer> {
     let mut native = Native::login(&run.target, run.role, Compression::Lz4)?;
     texts.iter().try_for_each(|text| native.must(text))?;
     Ok(native)
 }
 
 /// Sends a request that must succeed, with these values.
-pub(super) fn must_bound(native: &mut Native, text: &str, values: &[&[u8]]) -> Result<(), Answer> {
+pub(super) fn must_bound(native: &mut Native, text: &str, values: &[&[u8]]) -> Result<(), ServerAnswer> {
     let frame = bound(native, text, values);
     let answer = native.send_and_answer(&frame)?;
     if answer.is_error() { Err(answer) } else { Ok(()) }
@@ -49,7 +49,7 @@ fn repeated(item: &str, times: usize, rest: &str) -> String {
 }
 
 /// Sends the forms in turn on `CLIENTS` connections, each beginning with another one.
-pub(super) fn spread(run: &Run, forms: &[Form]) -> Result<(), Answer> {
+pub(super) fn spread(run: &AttackRun, forms: &[Form]) -> Result<(), ServerAnswer> {
     on_threads(CLIENTS, |thread| {
         let compression = if thread % 2 == 0 { Compression::Lz4 } else { Compression::None };
         let mut native = Native::login(&run.target, run.role, compression)?;
@@ -73,7 +73,11 @@ pub(super) fn spread(run: &Run, forms: &[Form]) -> Result<(), Answer> {
 }
 
 /// Prepares and executes a statement without markers. A rejection is its answer.
-fn prepared_answer(native: &mut Native, text: &str, page_size: Option<i32>) -> Result<Answer, Answer> {
+fn prepared_answer(
+    native: &mut Native,
+    text: &str,
+    page_size: Option<i32>,
+) -> Result<ServerAnswer, ServerAnswer> {
     let id = match native.prepare(text) {
         Ok(id) => id,
         Err(answer) if answer.ends() => return Err(answer),
@@ -84,7 +88,7 @@ fn prepared_answer(native: &mut Native, text: &str, page_size: Option<i32>) -> R
 }
 
 /// Reads one value of 7 MiB, and rows of 64 KB and 1 KB, by very many selectors of one column.
-pub(crate) fn selectors(run: &Run) -> Result<(), Answer> {
+pub(crate) fn selectors(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut native =
         made(run, &["CREATE TABLE IF NOT EXISTS yard.large (k int PRIMARY KEY, v blob, m map<int, blob>)"])?;
     let value = vec![b'v'; VALUE_BYTES];
@@ -107,7 +111,7 @@ pub(crate) fn selectors(run: &Run) -> Result<(), Answer> {
 }
 
 /// Reads a static value of 7 MiB with each of 3,000 rows.
-pub(crate) fn statics(run: &Run) -> Result<(), Answer> {
+pub(crate) fn statics(run: &AttackRun) -> Result<(), ServerAnswer> {
     static_table(run)?;
     let keys: Vec<String> = (0..STATIC_ROWS).map(|c| c.to_string()).collect();
     let forms = [
@@ -123,7 +127,7 @@ pub(crate) fn statics(run: &Run) -> Result<(), Answer> {
 }
 
 /// Creates and fills a partition with a static value.
-pub(super) fn static_table(run: &Run) -> Result<(), Answer> {
+pub(super) fn static_table(run: &AttackRun) -> Result<(), ServerAnswer> {
     let table = "CREATE TABLE IF NOT EXISTS yard.statics \
                  (k int, c int, s blob static, v int, PRIMARY KEY (k, c))";
     let mut native = made(run, &[table])?;
@@ -139,7 +143,7 @@ pub(super) fn static_table(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends conditional batches that are not applied, and so answer with a row for each statement.
-pub(crate) fn conditional_answers(run: &Run) -> Result<(), Answer> {
+pub(crate) fn conditional_answers(run: &AttackRun) -> Result<(), ServerAnswer> {
     static_table(run)?;
     let on_static = |n: usize| format!("UPDATE yard.statics SET v = 2 WHERE k = 1 AND c = {n} IF s = 0x00");
     let on_row = |_| "UPDATE yard.statics SET v = 2 WHERE k = 1 AND c = 1 IF v = 9 AND s = 0x00".to_owned();
@@ -165,7 +169,7 @@ pub(crate) fn conditional_answers(run: &Run) -> Result<(), Answer> {
 
 /// Requests the metadata of a type with 2,000 fields, and of a column with a name of 60,000 bytes,
 /// thousands of times in one answer: as columns, as markers, and in an answer without rows.
-pub(crate) fn metadata(run: &Run) -> Result<(), Answer> {
+pub(crate) fn metadata(run: &AttackRun) -> Result<(), ServerAnswer> {
     let fields: Vec<String> = (0..2_000).map(|n| format!("a_field_with_a_long_name_{n} int")).collect();
     let ty = format!("CREATE TYPE IF NOT EXISTS yard.wide ({})", fields.join(", "));
     let name = format!("\"{}\"", "n".repeat(60_000));
@@ -197,7 +201,7 @@ pub(crate) fn metadata(run: &Run) -> Result<(), Answer> {
 }
 
 /// Prepares one text with much metadata again and again, each with another comment.
-fn metadata_kept(run: &Run, text: &str) -> Result<(), Answer> {
+fn metadata_kept(run: &AttackRun, text: &str) -> Result<(), ServerAnswer> {
     let mut native = Native::login(&run.target, run.role, Compression::Lz4)?;
     for n in 0.. {
         if !run.round() {
@@ -213,7 +217,7 @@ fn metadata_kept(run: &Run, text: &str) -> Result<(), Answer> {
 }
 
 /// Reads virtual and system tables by very many selectors of one column, with a login only.
-pub(crate) fn virtual_selectors(run: &Run) -> Result<(), Answer> {
+pub(crate) fn virtual_selectors(run: &AttackRun) -> Result<(), ServerAnswer> {
     let forms = [
         text(repeated("column_name", 60_000, "FROM system_schema.columns")),
         (repeated("keyspace_name, table_name", 30_000, "FROM system_schema.columns"), true, ALL_ROWS),
@@ -227,7 +231,7 @@ pub(crate) fn virtual_selectors(run: &Run) -> Result<(), Answer> {
 }
 
 /// Names 10,000 keys after IN, each with an answer of 64 KB, in one page and without pages.
-pub(crate) fn in_answers(run: &Run) -> Result<(), Answer> {
+pub(crate) fn in_answers(run: &AttackRun) -> Result<(), ServerAnswer> {
     let keys = |count: usize| (0..count).map(|k| (k % 320).to_string()).collect::<Vec<_>>().join(",");
     let rows = (0..9_999).map(|c| c.to_string()).collect::<Vec<_>>().join(",");
     let forms = [
@@ -242,7 +246,7 @@ pub(crate) fn in_answers(run: &Run) -> Result<(), Answer> {
 }
 
 /// Describes a schema with megabytes of names and comments on 50 connections that do not read.
-pub(crate) fn describe_unread(run: &Run) -> Result<(), Answer> {
+pub(crate) fn describe_unread(run: &AttackRun) -> Result<(), ServerAnswer> {
     let columns: Vec<String> = (0..150).map(|n| format!("\"{}{n}\" int", "n".repeat(400))).collect();
     let comment = "c".repeat(60_000);
     let mut native = made(run, &[])?;

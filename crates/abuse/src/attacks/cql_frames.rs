@@ -6,8 +6,8 @@ use wire::{
 };
 
 use super::{LONG_TEXT_BYTES, cql_rounds};
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::native::{Native, query};
 
 /// Most values in a request.
@@ -50,7 +50,7 @@ pub(super) fn bound(native: &mut Native, text: &str, values: &[&[u8]]) -> Vec<u8
 }
 
 /// Sends a relation with 60,000 or more bounds on one clustering column of a table without rights.
-pub(crate) fn many_bounds(run: &Run) -> Result<(), Answer> {
+pub(crate) fn many_bounds(run: &AttackRun) -> Result<(), ServerAnswer> {
     let texts = BOUNDS.map(|count| {
         let bounds = " AND resource>''".repeat(count);
         format!("SELECT * FROM system_auth.role_permissions WHERE role='x'{bounds}")
@@ -59,7 +59,7 @@ pub(crate) fn many_bounds(run: &Run) -> Result<(), Answer> {
 }
 
 /// Executes a statement of 65,535 bind markers with as many named values.
-pub(crate) fn named_values(run: &Run) -> Result<(), Answer> {
+pub(crate) fn named_values(run: &AttackRun) -> Result<(), ServerAnswer> {
     let markers = vec!["?"; VALUES_MAX].join(",");
     let text = format!("SELECT key FROM system.local WHERE key IN ({markers})");
     let mut values = ValuesBuf::new();
@@ -89,14 +89,14 @@ pub(crate) fn named_values(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends a bound list of 2 million empty texts after IN.
-pub(crate) fn in_values(run: &Run) -> Result<(), Answer> {
+pub(crate) fn in_values(run: &AttackRun) -> Result<(), ServerAnswer> {
     let value = empty_texts(LIST_ELEMENTS);
     let text = "SELECT column_name FROM system_schema.columns WHERE column_name IN ? ALLOW FILTERING";
     cql_rounds(run, Compression::Lz4, |native, _| bound(native, text, &[&value]))
 }
 
 /// Sends a statement of 15 MiB as text, about 64 KB in LZ4.
-pub(crate) fn in_text(run: &Run) -> Result<(), Answer> {
+pub(crate) fn in_text(run: &AttackRun) -> Result<(), ServerAnswer> {
     let text = list_text();
     cql_rounds(run, Compression::Lz4, |native, _| native.encode(0, &query(&text)))
 }
@@ -106,7 +106,7 @@ fn list_text() -> String {
 }
 
 /// Prepares texts that differ in a comment of 15 MiB.
-pub(crate) fn prepare_comments(run: &Run) -> Result<(), Answer> {
+pub(crate) fn prepare_comments(run: &AttackRun) -> Result<(), ServerAnswer> {
     let filling = "a".repeat(LONG_TEXT_BYTES);
     cql_rounds(run, Compression::Lz4, |native, n| {
         let text = format!("SELECT key FROM system.local /* {n} {filling} */");
@@ -115,7 +115,7 @@ pub(crate) fn prepare_comments(run: &Run) -> Result<(), Answer> {
 }
 
 /// Prepares statements of 5 million terms.
-pub(crate) fn prepare_terms(run: &Run) -> Result<(), Answer> {
+pub(crate) fn prepare_terms(run: &AttackRun) -> Result<(), ServerAnswer> {
     let text = list_text();
     cql_rounds(run, Compression::Lz4, |native, n| {
         let text = format!("{text} /* {n} */");
@@ -124,7 +124,7 @@ pub(crate) fn prepare_terms(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends nested literals, selectors, signs, types and parentheses.
-pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
+pub(crate) fn deep(run: &AttackRun) -> Result<(), ServerAnswer> {
     let depth = 100_000;
     let texts = [
         format!("INSERT INTO yard.b (id, v) VALUES (1, {}{})", "[".repeat(depth), "]".repeat(depth)),
@@ -160,7 +160,7 @@ pub(super) fn text_batch(
 }
 
 /// Sends batches of 60,000 and 6,000 statements as text, two of each size.
-pub(crate) fn batches(run: &Run) -> Result<(), Answer> {
+pub(crate) fn batches(run: &AttackRun) -> Result<(), ServerAnswer> {
     cql_rounds(run, Compression::Lz4, |native, n| {
         let kind = if n % 2 == 0 { BatchKind::Unlogged } else { BatchKind::Logged };
         batch(native, kind, STATEMENTS[n as usize / 2 % STATEMENTS.len()], "")
@@ -168,7 +168,7 @@ pub(crate) fn batches(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends conditional batches of up to 60,000 statements over as many partitions.
-pub(crate) fn conditional_batches(run: &Run) -> Result<(), Answer> {
+pub(crate) fn conditional_batches(run: &AttackRun) -> Result<(), ServerAnswer> {
     cql_rounds(run, Compression::Lz4, |native, n| {
         batch(native, BatchKind::Unlogged, STATEMENTS[n as usize % STATEMENTS.len()], " IF NOT EXISTS")
     })

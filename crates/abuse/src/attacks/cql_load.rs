@@ -5,8 +5,8 @@ use std::time::Duration;
 use wire::Compression;
 
 use super::{LONG_TEXT_BYTES, on_threads};
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::RUDE;
 use crate::native::{Native, on_stream, query};
 
@@ -18,7 +18,7 @@ const IN_FLIGHT: u16 = 2_048;
 const QUEUED: u16 = 256;
 
 /// Reads in a closed loop with 8,192 requests in flight.
-pub(crate) fn closed_loop(run: &Run) -> Result<(), Answer> {
+pub(crate) fn closed_loop(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(CONNECTIONS, |_| {
         let native = Native::login(&run.target, run.role, Compression::None)?;
         let mut key = 0;
@@ -40,16 +40,16 @@ pub(crate) fn closed_loop(run: &Run) -> Result<(), Answer> {
 }
 
 /// Requests large answers on all streams and never reads them.
-pub(crate) fn answers_unread(run: &Run) -> Result<(), Answer> {
+pub(crate) fn answers_unread(run: &AttackRun) -> Result<(), ServerAnswer> {
     unread(run, "SELECT * FROM system_schema.columns")
 }
 
 /// Requests unpaged answers of 20 MB on all streams and never reads them.
-pub(crate) fn big_answers_unread(run: &Run) -> Result<(), Answer> {
+pub(crate) fn big_answers_unread(run: &AttackRun) -> Result<(), ServerAnswer> {
     unread(run, "SELECT * FROM yard.big")
 }
 
-fn unread(run: &Run, text: &str) -> Result<(), Answer> {
+fn unread(run: &AttackRun, text: &str) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < 2 * CONNECTIONS {
         let mut native = Native::open_for(&run.target, RUDE, Duration::from_secs(2))?;
@@ -68,7 +68,7 @@ fn unread(run: &Run, text: &str) -> Result<(), Answer> {
 }
 
 /// Reads answers a few bytes at a time.
-pub(crate) fn slow_reader(run: &Run) -> Result<(), Answer> {
+pub(crate) fn slow_reader(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < 16 {
         let mut native = Native::login(&run.target, run.role, Compression::None)?;
@@ -87,7 +87,7 @@ pub(crate) fn slow_reader(run: &Run) -> Result<(), Answer> {
 }
 
 /// Queues 1,024 statements with comments of 15 MiB (64 KB in LZ4) behind one slot.
-pub(crate) fn queued_comments(run: &Run) -> Result<(), Answer> {
+pub(crate) fn queued_comments(run: &AttackRun) -> Result<(), ServerAnswer> {
     let text = format!("SELECT k FROM yard.w LIMIT 100 /* {} */", "a".repeat(LONG_TEXT_BYTES));
     on_threads(CONNECTIONS, |_| {
         let mut native = Native::login(&run.target, run.role, Compression::Lz4)?;

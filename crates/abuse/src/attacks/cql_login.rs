@@ -6,8 +6,8 @@ use std::time::Duration;
 use wire::{Compression, Request};
 
 use super::on_threads;
-use crate::answers::{Answer, CLOSED};
-use crate::attack::Run;
+use crate::answers::{CLOSED, ServerAnswer};
+use crate::attack::AttackRun;
 use crate::dial::{RUDE, reset_on_close};
 use crate::native::{Native, lost};
 use crate::target::PASSWORD;
@@ -43,7 +43,7 @@ const CLIENT_HELLO: [u8; 241] = [
 ];
 
 /// Begins TLS handshakes, waits for the server's signature, and abandons them.
-pub(crate) fn tls_hellos(run: &Run) -> Result<(), Answer> {
+pub(crate) fn tls_hellos(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(STORMERS, |_| {
         while run.round() {
             let Ok(mut native) = Native::open(&run.target, RUDE) else { continue };
@@ -51,7 +51,7 @@ pub(crate) fn tls_hellos(run: &Run) -> Result<(), Answer> {
             let sent = native.send(&CLIENT_HELLO);
             // Read the server's part of the handshake, or an error if it accepts no TLS.
             if sent.is_ok() && !matches!(native.stream.read(&mut [0; 4096]), Ok(1..)) {
-                run.record(Answer::new(CLOSED));
+                run.record(ServerAnswer::new(CLOSED));
             }
         }
         Ok(())
@@ -59,7 +59,7 @@ pub(crate) fn tls_hellos(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends TLS handshakes byte by byte that never end.
-pub(crate) fn tls_halves(run: &Run) -> Result<(), Answer> {
+pub(crate) fn tls_halves(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD / 4 {
         let mut native = Native::open(&run.target, RUDE)?;
@@ -78,7 +78,7 @@ pub(crate) fn tls_halves(run: &Run) -> Result<(), Answer> {
 
 /// Sends REGISTER frames of about 290 bytes that each inflate to 64 KiB, without pause, before
 /// login.
-pub(crate) fn register(run: &Run) -> Result<(), Answer> {
+pub(crate) fn register(run: &AttackRun) -> Result<(), ServerAnswer> {
     while run.round() {
         let mut native = Native::open(&run.target, RUDE)?;
         native.start(Compression::Lz4)?;
@@ -99,7 +99,7 @@ pub(crate) fn register(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends OPTIONS in bulk on many connections and never reads the answers.
-pub(crate) fn options_unread(run: &Run) -> Result<(), Answer> {
+pub(crate) fn options_unread(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD / 4 {
         let Ok(mut native) = Native::open_for(&run.target, RUDE, Duration::from_millis(200)) else {
@@ -115,7 +115,7 @@ pub(crate) fn options_unread(run: &Run) -> Result<(), Answer> {
 }
 
 /// Opens connections and sends nothing.
-pub(crate) fn idle(run: &Run) -> Result<(), Answer> {
+pub(crate) fn idle(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD {
         match Native::open(&run.target, RUDE) {
@@ -128,7 +128,7 @@ pub(crate) fn idle(run: &Run) -> Result<(), Answer> {
 }
 
 /// Begins frames and never finishes them, with one more byte every 20 ms.
-pub(crate) fn half_frames(run: &Run) -> Result<(), Answer> {
+pub(crate) fn half_frames(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD / 4 {
         let mut native = Native::open(&run.target, RUDE)?;
@@ -141,7 +141,7 @@ pub(crate) fn half_frames(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends bytes of other protocols, and impossible headers.
-pub(crate) fn garbage(run: &Run) -> Result<(), Answer> {
+pub(crate) fn garbage(run: &AttackRun) -> Result<(), ServerAnswer> {
     const WORDS: [&[u8]; 7] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         // The start of a TLS handshake.
@@ -167,7 +167,7 @@ pub(crate) fn garbage(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends compressed bodies with false lengths, and bodies that inflate to the limit.
-pub(crate) fn bombs(run: &Run) -> Result<(), Answer> {
+pub(crate) fn bombs(run: &AttackRun) -> Result<(), ServerAnswer> {
     // LZ4: a length of 256 MiB over four bytes. Snappy: a length of 4 GiB over one.
     let false_lengths: [(Compression, &[u8]); 2] = [
         (Compression::Lz4, &[0x10, 0, 0, 0, 0x1F, 0, 1, 0]),
@@ -196,7 +196,7 @@ pub(crate) fn bombs(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends as many failing logins as the server accepts.
-pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
+pub(crate) fn login_storm(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(STORMERS, |thread| {
         while run.round() {
             let outcome = Native::open(&run.target, RUDE).and_then(|mut native| {
@@ -212,7 +212,7 @@ pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
 }
 
 /// Opens connections and closes them at once.
-pub(crate) fn connect_storm(run: &Run) -> Result<(), Answer> {
+pub(crate) fn connect_storm(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(STORMERS, |_| {
         while run.round() {
             if let Ok(native) = Native::open(&run.target, RUDE) {
@@ -224,7 +224,7 @@ pub(crate) fn connect_storm(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sets a verifier for the role that is expensive to check, then fails to log in as it.
-pub(crate) fn verifier(run: &Run) -> Result<(), Answer> {
+pub(crate) fn verifier(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut native = Native::open(&run.target, RUDE)?;
     native.log_in(run.role.name(), Compression::None)?;
     // 16 and 32 bytes in base64: salt, stored key, server key.

@@ -10,8 +10,8 @@ use wire::{
 use super::cql_answers::{must_bound, text};
 use super::cql_frames::{bound, text_batch};
 use super::{cql_answers, cql_rounds, segments};
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::RUDE;
 use crate::native::{Native, query};
 
@@ -28,7 +28,7 @@ const COLUMNS: usize = 2_000;
 type Make<'a> = &'a dyn Fn(&mut Native) -> Vec<u8>;
 
 /// Sends the frames in turn on one connection.
-fn frames(run: &Run, make: &[Make<'_>]) -> Result<(), Answer> {
+fn frames(run: &AttackRun, make: &[Make<'_>]) -> Result<(), ServerAnswer> {
     cql_rounds(run, Compression::Lz4, |native, n| make[n as usize % make.len()](native))
 }
 
@@ -61,7 +61,7 @@ fn push(values: &mut ValuesBuf, bytes: &[u8]) {
 
 /// Sends batches of up to 60,000 prepared statements on one partition: inserts, deletions of ranges
 /// and of rows, updates of one row, conditions and counters. Reads the partition in between.
-pub(crate) fn prepared_batches(run: &Run) -> Result<(), Answer> {
+pub(crate) fn prepared_batches(run: &AttackRun) -> Result<(), ServerAnswer> {
     let made = [
         "CREATE TABLE IF NOT EXISTS yard.one (k int, c int, v text, l list<int>, s int static, PRIMARY KEY (k, c))",
         "CREATE TABLE IF NOT EXISTS yard.counts (k int, c int, n counter, PRIMARY KEY (k, c))",
@@ -104,7 +104,7 @@ pub(crate) fn prepared_batches(run: &Run) -> Result<(), Answer> {
 
 /// Writes values of 15 MiB of each type whose encoding or text is checked or converted, static ones
 /// too. Reads rows beside them.
-pub(crate) fn long_values(run: &Run) -> Result<(), Answer> {
+pub(crate) fn long_values(run: &AttackRun) -> Result<(), ServerAnswer> {
     let table = "CREATE TABLE IF NOT EXISTS yard.long \
                  (k int, c int, t text, a ascii, b blob, n varint, d decimal, l list<text>, s text static, \
                  u frozen<tuple<text, varint>>, PRIMARY KEY (k, c))";
@@ -158,7 +158,7 @@ pub(crate) fn long_values(run: &Run) -> Result<(), Answer> {
 }
 
 /// Uses a type with 4,000 fields and one with 5,000, alone, in collections, and field by field.
-pub(crate) fn wide_types(run: &Run) -> Result<(), Answer> {
+pub(crate) fn wide_types(run: &AttackRun) -> Result<(), ServerAnswer> {
     let fields = |count: usize| joined(count, |n| format!("f{n} int"));
     let value = joined(FIELDS, |n| format!("f{n}: {n}"));
     let bytes: Vec<u8> =
@@ -207,7 +207,7 @@ pub(crate) fn wide_types(run: &Run) -> Result<(), Answer> {
 }
 
 /// Fills lists, sets and maps with 65,000 elements, and changes single ones.
-pub(crate) fn collections(run: &Run) -> Result<(), Answer> {
+pub(crate) fn collections(run: &AttackRun) -> Result<(), ServerAnswer> {
     let table = "CREATE TABLE IF NOT EXISTS yard.many \
                  (k int PRIMARY KEY, l list<int>, s set<int>, m map<int, text>, f frozen<map<int, int>>)";
     cql_answers::made(run, &[table])?;
@@ -261,7 +261,7 @@ pub(crate) fn collections(run: &Run) -> Result<(), Answer> {
 
 /// Sends requests of protocol v5 in segments of one byte, in empty segments, and many requests in
 /// one segment each.
-pub(crate) fn small_segments(run: &Run) -> Result<(), Answer> {
+pub(crate) fn small_segments(run: &AttackRun) -> Result<(), ServerAnswer> {
     let envelope = |text: &str| {
         let mut encoder = Encoder::new(Direction::Request, Version::V5);
         let request = Request::Query(Query { text, params: QueryParams::default() });
@@ -292,7 +292,7 @@ pub(crate) fn small_segments(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends maps of up to 60,000 options, and custom payloads of 60,000 entries.
-pub(crate) fn options(run: &Run) -> Result<(), Answer> {
+pub(crate) fn options(run: &AttackRun) -> Result<(), ServerAnswer> {
     let map = |count: usize| {
         format!(
             "{{'class': 'SizeTieredCompactionStrategy', {}}}",
@@ -336,7 +336,7 @@ pub(crate) fn options(run: &Run) -> Result<(), Answer> {
 }
 
 /// Uses a table with 2,000 columns, and tries one with 20,000.
-pub(crate) fn many_columns(run: &Run) -> Result<(), Answer> {
+pub(crate) fn many_columns(run: &AttackRun) -> Result<(), ServerAnswer> {
     let table = |name: &str, count: usize| {
         format!(
             "CREATE TABLE IF NOT EXISTS yard.{name} (k int PRIMARY KEY, {})",
@@ -373,7 +373,7 @@ pub(crate) fn many_columns(run: &Run) -> Result<(), Answer> {
 }
 
 /// Names thousands of partitions and rows by IN, with keys of 1 KB, and restricts as many columns.
-pub(crate) fn wide_in(run: &Run) -> Result<(), Answer> {
+pub(crate) fn wide_in(run: &AttackRun) -> Result<(), ServerAnswer> {
     let tables =
         ["CREATE TABLE IF NOT EXISTS yard.texts (k text, c text, d text, v text, PRIMARY KEY (k, c, d))"];
     let mut native = cql_answers::made(run, &tables)?;

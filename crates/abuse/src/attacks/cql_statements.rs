@@ -5,8 +5,8 @@ use wire::{Compression, Execute, QueryParams, Request, Value, ValuesBuf};
 
 use super::cql_frames::{bound, ints};
 use super::{cql_rounds, on_threads};
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::native::{Native, query};
 use crate::target::PASSWORD;
 
@@ -16,28 +16,28 @@ const KEYS: u32 = 10_000;
 const CLIENTS: usize = 4;
 
 /// Reads 10,000 keys that do not exist, again and again.
-pub(crate) fn absent_keys(run: &Run) -> Result<(), Answer> {
+pub(crate) fn absent_keys(run: &AttackRun) -> Result<(), ServerAnswer> {
     let keys = ints(KEYS);
     let text = "SELECT * FROM yard.absent WHERE k IN ?";
     on_threads(CLIENTS, |_| cql_rounds(run, Compression::Lz4, |native, _| bound(native, text, &[&keys])))
 }
 
 /// Deletes 10,000 × 10,000 rows by two lists.
-pub(crate) fn delete_product(run: &Run) -> Result<(), Answer> {
+pub(crate) fn delete_product(run: &AttackRun) -> Result<(), ServerAnswer> {
     let keys = ints(KEYS);
     let text = "DELETE FROM yard.w WHERE k IN ? AND c IN ?";
     cql_rounds(run, Compression::Lz4, |native, _| bound(native, text, &[&keys, &keys]))
 }
 
 /// Writes 1 MB into 10,000 partitions.
-pub(crate) fn update_many(run: &Run) -> Result<(), Answer> {
+pub(crate) fn update_many(run: &AttackRun) -> Result<(), ServerAnswer> {
     let (keys, value) = (ints(KEYS), vec![b'v'; 1_000_000]);
     let text = "UPDATE yard.b SET v = ? WHERE id IN ?";
     cql_rounds(run, Compression::Lz4, |native, _| bound(native, text, &[&value, &keys]))
 }
 
 /// Adds elements to one map, 1,000 at a time, without end.
-pub(crate) fn map_append(run: &Run) -> Result<(), Answer> {
+pub(crate) fn map_append(run: &AttackRun) -> Result<(), ServerAnswer> {
     cql_rounds(run, Compression::Lz4, |native, n| {
         let element = |i: u64| format!("{}: 'element {i}'", n * 1_000 + i);
         let elements = (0..1_000).map(element).collect::<Vec<_>>().join(", ");
@@ -46,7 +46,7 @@ pub(crate) fn map_append(run: &Run) -> Result<(), Answer> {
 }
 
 /// Deletes the rows of one partition and reads across their tombstones.
-pub(crate) fn tombstones(run: &Run) -> Result<(), Answer> {
+pub(crate) fn tombstones(run: &AttackRun) -> Result<(), ServerAnswer> {
     let native = Native::login(&run.target, run.role, Compression::None)?;
     let mut rows = 0..60_000;
     let failed = std::sync::Mutex::new(None);
@@ -71,20 +71,20 @@ pub(crate) fn tombstones(run: &Run) -> Result<(), Answer> {
 }
 
 /// Reads one row of a wide partition by a scan.
-pub(crate) fn wide_scan(run: &Run) -> Result<(), Answer> {
+pub(crate) fn wide_scan(run: &AttackRun) -> Result<(), ServerAnswer> {
     let text = "SELECT k FROM yard.w LIMIT 1";
     on_threads(CLIENTS, |_| cql_rounds(run, Compression::None, |native, _| native.encode(0, &query(text))))
 }
 
 /// Reads a table of 20 MB without paging.
-pub(crate) fn unpaged(run: &Run) -> Result<(), Answer> {
+pub(crate) fn unpaged(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(CLIENTS, |_| {
         cql_rounds(run, Compression::Lz4, |native, _| native.encode(0, &query("SELECT * FROM yard.big")))
     })
 }
 
 /// Creates, alters and drops tables, with comments of 1 MB.
-pub(crate) fn ddl(run: &Run) -> Result<(), Answer> {
+pub(crate) fn ddl(run: &AttackRun) -> Result<(), ServerAnswer> {
     let comment = "c".repeat(1_000_000);
     on_threads(2, |thread| {
         cql_rounds(run, Compression::Lz4, |native, n| {
@@ -100,7 +100,7 @@ pub(crate) fn ddl(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sets its own password, with 64 statements in flight, without end.
-pub(crate) fn alter_role(run: &Run) -> Result<(), Answer> {
+pub(crate) fn alter_role(run: &AttackRun) -> Result<(), ServerAnswer> {
     let native = Native::login(&run.target, run.role, Compression::None)?;
     let text = format!("ALTER ROLE {} WITH PASSWORD = '{PASSWORD}'", run.role.name());
     native.flood(
@@ -116,7 +116,7 @@ pub(crate) fn alter_role(run: &Run) -> Result<(), Answer> {
 }
 
 /// Prepares new texts continuously, more than the server caches.
-pub(crate) fn prepare_flood(run: &Run) -> Result<(), Answer> {
+pub(crate) fn prepare_flood(run: &AttackRun) -> Result<(), ServerAnswer> {
     let native = Native::login(&run.target, run.role, Compression::None)?;
     let mut n = 0u64;
     native.flood(
@@ -137,7 +137,7 @@ pub(crate) fn prepare_flood(run: &Run) -> Result<(), Answer> {
 }
 
 /// Executes ids that were never prepared, with values that match no statement.
-pub(crate) fn unknown_ids(run: &Run) -> Result<(), Answer> {
+pub(crate) fn unknown_ids(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut values = ValuesBuf::new();
     for _ in 0..1_000 {
         values.push(Value::Unset).expect("1,000 values fit");

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use wire::Compression;
 
-use crate::answers::{Answer, REFUSED};
-use crate::attack::Run;
+use crate::answers::{REFUSED, ServerAnswer};
+use crate::attack::AttackRun;
 use crate::dial::dial;
 use crate::native::{Native, lost};
 use crate::postgres::{SSL_REQUEST, untyped};
@@ -30,9 +30,12 @@ fn address(n: usize) -> Ipv4Addr {
 }
 
 /// Gathers a crowd, and holds it. `join` returns the `n`th member.
-fn crowd<M>(run: &Run, mut join: impl FnMut(usize) -> Result<M, Answer>) -> Result<(), Answer> {
+fn crowd<M>(
+    run: &AttackRun,
+    mut join: impl FnMut(usize) -> Result<M, ServerAnswer>,
+) -> Result<(), ServerAnswer> {
     let mut writer = Native::login(&run.target, run.role, Compression::None)?;
-    let mut write = |run: &Run, n: usize| {
+    let mut write = |run: &AttackRun, n: usize| {
         let text = format!("INSERT INTO yard.b (id, v) VALUES ({n}, '{}')", "v".repeat(10_000));
         let outcome = writer
             .query(&text)
@@ -47,7 +50,7 @@ fn crowd<M>(run: &Run, mut join: impl FnMut(usize) -> Result<M, Answer>) -> Resu
                 failures = 0;
             }
             Err(_) => {
-                run.record(Answer::new(REFUSED));
+                run.record(ServerAnswer::new(REFUSED));
                 failures += 1;
             }
         }
@@ -63,18 +66,18 @@ fn crowd<M>(run: &Run, mut join: impl FnMut(usize) -> Result<M, Answer>) -> Resu
     Ok(())
 }
 
-fn connect(to: SocketAddr, n: usize) -> Result<TcpStream, Answer> {
+fn connect(to: SocketAddr, n: usize) -> Result<TcpStream, ServerAnswer> {
     dial(to, address(n), PATIENCE).map_err(|error| lost(&error))
 }
 
 /// Opens silent connections to all listeners in turn.
-pub(crate) fn silent(run: &Run) -> Result<(), Answer> {
+pub(crate) fn silent(run: &AttackRun) -> Result<(), ServerAnswer> {
     let all = [run.target.cql, run.target.sql, run.target.http];
     crowd(run, |n| connect(all[n % all.len()], n))
 }
 
 /// Begins handshakes and requests on all listeners, and does not end them.
-pub(crate) fn halves(run: &Run) -> Result<(), Answer> {
+pub(crate) fn halves(run: &AttackRun) -> Result<(), ServerAnswer> {
     let tls = [0x16, 3, 1, 0, 0xEC, 1, 0, 0, 0xE8];
     let startup = [4, 0, 0, 0, 1, 0, 0, 0xEA, 0x60];
     let ssl = untyped(SSL_REQUEST, &[]);
@@ -93,7 +96,7 @@ pub(crate) fn halves(run: &Run) -> Result<(), Answer> {
 }
 
 /// Opens sessions that have logged in and do nothing.
-pub(crate) fn sessions(run: &Run) -> Result<(), Answer> {
+pub(crate) fn sessions(run: &AttackRun) -> Result<(), ServerAnswer> {
     crowd(run, |n| {
         let mut native = Native::open_for(&run.target, address(n), 4 * PATIENCE)?;
         native.log_in(Role::LoginOnly.name(), Compression::None)?;

@@ -2,8 +2,8 @@
 //! over nothing, one row and many. None may end in an internal error.
 
 use super::on_threads;
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::native::Native;
 use crate::postgres::Postgres;
 
@@ -95,12 +95,12 @@ const FUNCTIONS: &str = "abs acos acosh array_agg array_any_value array_append a
 
 /// Runs the statements of `make`, each on the next of four sessions. Records internal errors and
 /// closed sessions with their statement.
-fn run_all(run: &Run, make: impl Fn(usize) -> String + Sync) -> Result<(), Answer> {
+fn run_all(run: &AttackRun, make: impl Fn(usize) -> String + Sync) -> Result<(), ServerAnswer> {
     on_threads(CLIENTS, |thread| {
         let login = || {
             let mut postgres = Postgres::login(&run.target, run.role)?;
             postgres.query(TIMEOUT)?;
-            Ok::<Postgres, Answer>(postgres)
+            Ok::<Postgres, ServerAnswer>(postgres)
         };
         let mut postgres = login()?;
         for n in (thread..).step_by(CLIENTS) {
@@ -120,24 +120,24 @@ fn run_all(run: &Run, make: impl Fn(usize) -> String + Sync) -> Result<(), Answe
 }
 
 /// Returns "ran", "refused", or the fault with the statement.
-fn judged(text: &str, answer: Answer) -> Answer {
+fn judged(text: &str, answer: ServerAnswer) -> ServerAnswer {
     let shown: String = text.chars().take(SHOWN).collect();
     match answer.label.as_str() {
-        "complete" | "empty" => Answer::new("ran"),
+        "complete" | "empty" => ServerAnswer::new("ran"),
         "error XX000" | "closed" => fault(&shown, answer),
         "silence" => answer,
-        _ => Answer::new("refused"),
+        _ => ServerAnswer::new("refused"),
     }
 }
 
 /// Prints a fault, since the results keep one text of each label. Adds the statement to the answer.
-fn fault(shown: &str, answer: Answer) -> Answer {
+fn fault(shown: &str, answer: ServerAnswer) -> ServerAnswer {
     eprintln!("{}: {shown}: {}", answer.label, answer.text);
-    Answer { text: format!("{shown}: {}", answer.text), ..answer }
+    ServerAnswer { text: format!("{shown}: {}", answer.text), ..answer }
 }
 
 /// Calls every function with every arguments.
-pub(crate) fn functions(run: &Run) -> Result<(), Answer> {
+pub(crate) fn functions(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut postgres = Postgres::login(&run.target, run.role)?;
     let mut names: Vec<String> = FUNCTIONS.split_whitespace().map(str::to_owned).collect();
     // A server without such a table has the list.
@@ -176,7 +176,7 @@ const BOUNDS: [&str; 14] = [
 ];
 
 /// Runs windows with every pair of bounds, in rows, ranges and groups, over several types.
-pub(crate) fn frames(run: &Run) -> Result<(), Answer> {
+pub(crate) fn frames(run: &AttackRun) -> Result<(), ServerAnswer> {
     let units = ["ROWS", "RANGE", "GROUPS"];
     let calls = [
         "sum(x)",
@@ -265,7 +265,7 @@ const SHAPES: [&str; 30] = [
 ];
 
 /// Runs every shape over the sources, with and without rows.
-pub(crate) fn operators(run: &Run) -> Result<(), Answer> {
+pub(crate) fn operators(run: &AttackRun) -> Result<(), ServerAnswer> {
     run_all(run, |n| {
         let (shape, n) = (SHAPES[n % SHAPES.len()], n / SHAPES.len());
         let source = |n: usize, name: &str| {
@@ -354,7 +354,7 @@ const CQL_PLACES: &[&str] = &[
 ];
 
 /// Runs CQL with extreme constants and functions in every place, over no and some rows.
-pub(crate) fn cql(run: &Run) -> Result<(), Answer> {
+pub(crate) fn cql(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(CLIENTS, |thread| {
         let login = || Native::login(&run.target, run.role, wire::Compression::None);
         let mut native = login()?;
@@ -370,8 +370,8 @@ pub(crate) fn cql(run: &Run) -> Result<(), Answer> {
                 // A fault of the server, or a lost connection.
                 "error 0x0000" | "closed" => fault(&text.chars().take(SHOWN).collect::<String>(), answer),
                 "silence" => answer,
-                label if label.starts_with("error") => Answer::new("refused"),
-                _ => Answer::new("ran"),
+                label if label.starts_with("error") => ServerAnswer::new("refused"),
+                _ => ServerAnswer::new("ran"),
             });
             if has_ended && run.has_time() {
                 native = login()?;

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use super::{is_closed, on_threads};
-use crate::answers::{Answer, CLOSED};
-use crate::attack::Run;
+use crate::answers::{CLOSED, ServerAnswer};
+use crate::attack::AttackRun;
 use crate::dial::RUDE;
 use crate::http::{get, open};
 use crate::native::lost;
@@ -14,7 +14,7 @@ use crate::target::PATIENCE;
 const CONNECTIONS: usize = 64;
 
 /// Sends requests whose header never ends.
-pub(crate) fn slow_header(run: &Run) -> Result<(), Answer> {
+pub(crate) fn slow_header(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < CONNECTIONS {
         let Ok(mut stream) = open(&run.target, RUDE, PATIENCE) else { continue };
@@ -25,7 +25,7 @@ pub(crate) fn slow_header(run: &Run) -> Result<(), Answer> {
         held.retain_mut(|stream| {
             let open = !is_closed(stream) && stream.write_all(b"x").is_ok();
             if !open {
-                run.record(Answer::new(CLOSED));
+                run.record(ServerAnswer::new(CLOSED));
             }
             open
         });
@@ -34,11 +34,11 @@ pub(crate) fn slow_header(run: &Run) -> Result<(), Answer> {
 }
 
 /// Requests the metrics on all connections, without pause.
-pub(crate) fn metrics(run: &Run) -> Result<(), Answer> {
+pub(crate) fn metrics(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(CONNECTIONS, |_| {
         while run.round() {
             let answer = get(&run.target, RUDE, "/metrics", PATIENCE);
-            run.count(answer.map(|answer| Answer::new(answer.label)));
+            run.count(answer.map(|answer| ServerAnswer::new(answer.label)));
         }
         Ok(())
     })

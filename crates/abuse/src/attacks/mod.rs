@@ -24,8 +24,8 @@ use std::net::TcpStream;
 
 use wire::Compression;
 
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::timed_out;
 use crate::native::Native;
 use crate::postgres::Postgres;
@@ -36,7 +36,7 @@ const LONG_TEXT_BYTES: usize = 15 << 20;
 
 /// Keeps as many client threads busy as the largest attacks do, and sends nothing. The latency of
 /// the probes beside it is the machine's share of their latency beside any attack.
-pub(crate) fn control(run: &Run) -> Result<(), Answer> {
+pub(crate) fn control(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(16, |_| {
         while run.round() {
             std::hint::spin_loop();
@@ -46,7 +46,10 @@ pub(crate) fn control(run: &Run) -> Result<(), Answer> {
 }
 
 /// Runs `each` on `threads` threads of this process. Returns the first failure.
-fn on_threads(threads: usize, each: impl Fn(usize) -> Result<(), Answer> + Sync) -> Result<(), Answer> {
+fn on_threads(
+    threads: usize,
+    each: impl Fn(usize) -> Result<(), ServerAnswer> + Sync,
+) -> Result<(), ServerAnswer> {
     let each = &each;
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || each(thread))).collect();
@@ -59,10 +62,10 @@ fn on_threads(threads: usize, each: impl Fn(usize) -> Result<(), Answer> + Sync)
 /// Sends one frame per round on one connection, each after the answer to the frame before. Replaces
 /// a lost connection.
 fn cql_rounds(
-    run: &Run,
+    run: &AttackRun,
     compression: Compression,
     mut make: impl FnMut(&mut Native, u64) -> Vec<u8>,
-) -> Result<(), Answer> {
+) -> Result<(), ServerAnswer> {
     let mut native = Native::login(&run.target, run.role, compression)?;
     for n in 0.. {
         if !run.round() {
@@ -78,11 +81,11 @@ fn cql_rounds(
 }
 
 /// Runs one simple query per round on one SQL session. Replaces a lost session.
-fn sql_rounds(run: &Run, first: &[&str], texts: &[String]) -> Result<(), Answer> {
+fn sql_rounds(run: &AttackRun, first: &[&str], texts: &[String]) -> Result<(), ServerAnswer> {
     let login = || {
         let mut postgres = Postgres::login(&run.target, run.role)?;
         first.iter().try_for_each(|text| postgres.query(text).map(drop))?;
-        Ok::<Postgres, Answer>(postgres)
+        Ok::<Postgres, ServerAnswer>(postgres)
     };
     let mut postgres = login()?;
     for text in texts.iter().cycle() {

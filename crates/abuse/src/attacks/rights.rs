@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use wire::{Compression, Query, QueryParams, Request, Response};
 
 use super::on_threads;
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::{FRIEND, RUDE};
 use crate::native::{Native, lost, on_stream, query as cql};
 use crate::postgres::{Postgres, bind, execute, framed, parse};
@@ -46,7 +46,7 @@ const CHANGES: [(&str, &[&str]); 6] = [
 /// A socket, and a function that runs until the end of its stream.
 type Running = (TcpStream, Box<dyn FnOnce() + Send>);
 /// A stream: logs in as a role and begins.
-type Stream = fn(&Run, &str) -> Result<Running, Answer>;
+type Stream = fn(&AttackRun, &str) -> Result<Running, ServerAnswer>;
 
 /// Streams over CQL.
 const CQL: [Stream; 3] = [cql_reads, cql_pages, cql_pipeline];
@@ -54,16 +54,16 @@ const CQL: [Stream; 3] = [cql_reads, cql_pages, cql_pipeline];
 const SQL: [Stream; 4] = [sql_rows, sql_silent, sql_portal, sql_statements];
 
 /// Changes roles beside their reads, pages and pipelines over CQL.
-pub(crate) fn cql_streams(run: &Run) -> Result<(), Answer> {
+pub(crate) fn cql_streams(run: &AttackRun) -> Result<(), ServerAnswer> {
     cases(run, &CQL)
 }
 
 /// Changes roles beside their rows, computations, portals and statements over SQL.
-pub(crate) fn sql_streams(run: &Run) -> Result<(), Answer> {
+pub(crate) fn sql_streams(run: &AttackRun) -> Result<(), ServerAnswer> {
     cases(run, &SQL)
 }
 
-fn cases(run: &Run, streams: &[Stream]) -> Result<(), Answer> {
+fn cases(run: &AttackRun, streams: &[Stream]) -> Result<(), ServerAnswer> {
     let all: Vec<(usize, usize)> = (0..streams.len())
         .flat_map(|stream| (0..CHANGES.len()).map(move |change| (stream, change)))
         .collect();
@@ -79,7 +79,7 @@ fn cases(run: &Run, streams: &[Stream]) -> Result<(), Answer> {
 }
 
 /// Runs one case. Returns "ended", "ended late", or a label that names the change.
-fn case(run: &Run, n: usize, stream: Stream, change: usize) -> Result<Answer, Answer> {
+fn case(run: &AttackRun, n: usize, stream: Stream, change: usize) -> Result<ServerAnswer, ServerAnswer> {
     let (name, statements) = CHANGES[change];
     let named = |text: &str| text.replace("$R", &format!("leaver{n}")).replace("$G", &format!("group{n}"));
     let mut admin = setup::admin(&run.target)?;
@@ -111,27 +111,27 @@ fn case(run: &Run, n: usize, stream: Stream, change: usize) -> Result<Answer, An
         .iter()
         .try_for_each(|text| admin.must(&named(text)))?;
     Ok(match (early, is_over, waited > ENDS_MAX) {
-        (true, ..) => Answer::new("a stream ended before the change"),
-        (_, true, false) => Answer::new("ended"),
-        (_, true, true) => Answer::new("ended late"),
-        (_, false, _) => Answer::new(format!("goes on after {name}")),
+        (true, ..) => ServerAnswer::new("a stream ended before the change"),
+        (_, true, false) => ServerAnswer::new("ended"),
+        (_, true, true) => ServerAnswer::new("ended late"),
+        (_, false, _) => ServerAnswer::new(format!("goes on after {name}")),
     })
 }
 
 /// Returns true for an answer that does not end a stream: a result, or a rejection of a busy
 /// server.
-fn goes_on(answer: &Answer) -> bool {
+fn goes_on(answer: &ServerAnswer) -> bool {
     !answer.is_error() || ["error 0x1001", "error 0x1200", "error 53200"].contains(&answer.label.as_str())
 }
 
-fn cql_login(run: &Run, role: &str) -> Result<(Native, TcpStream), Answer> {
+fn cql_login(run: &AttackRun, role: &str) -> Result<(Native, TcpStream), ServerAnswer> {
     let mut native = Native::open_for(&run.target, FRIEND, PATIENCE)?;
     native.log_in(role, Compression::None)?;
     let socket = native.stream.try_clone().map_err(|error| lost(&error))?;
     Ok((native, socket))
 }
 
-fn sql_login(run: &Run, role: &str) -> Result<(Postgres, TcpStream), Answer> {
+fn sql_login(run: &AttackRun, role: &str) -> Result<(Postgres, TcpStream), ServerAnswer> {
     let mut postgres = Postgres::open(&run.target, RUDE)?;
     postgres.log_in(role, PASSWORD)?;
     let socket = postgres.stream.try_clone().map_err(|error| lost(&error))?;
@@ -139,7 +139,7 @@ fn sql_login(run: &Run, role: &str) -> Result<(Postgres, TcpStream), Answer> {
 }
 
 /// Reads single rows by a statement that was prepared before the change.
-fn cql_reads(run: &Run, role: &str) -> Result<Running, Answer> {
+fn cql_reads(run: &AttackRun, role: &str) -> Result<Running, ServerAnswer> {
     let (mut native, socket) = cql_login(run, role)?;
     let id = native.prepare("SELECT v FROM yard.t WHERE k = 7")?;
     let reads = move || {
@@ -150,7 +150,7 @@ fn cql_reads(run: &Run, role: &str) -> Result<Running, Answer> {
 }
 
 /// Reads a partition by pages of 10 rows, again and again.
-fn cql_pages(run: &Run, role: &str) -> Result<Running, Answer> {
+fn cql_pages(run: &AttackRun, role: &str) -> Result<Running, ServerAnswer> {
     let (mut native, socket) = cql_login(run, role)?;
     let pages = move || {
         let mut state: Option<Vec<u8>> = None;
@@ -169,7 +169,7 @@ fn cql_pages(run: &Run, role: &str) -> Result<Running, Answer> {
 }
 
 /// Sends reads of 20 MB on 500 streams, and reads their answers up to the first error.
-fn cql_pipeline(run: &Run, role: &str) -> Result<Running, Answer> {
+fn cql_pipeline(run: &AttackRun, role: &str) -> Result<Running, ServerAnswer> {
     let (mut native, socket) = cql_login(run, role)?;
     let frame = native.encode(0, &cql("SELECT * FROM yard.big"));
     for stream in 0..500 {
@@ -180,24 +180,24 @@ fn cql_pipeline(run: &Run, role: &str) -> Result<Running, Answer> {
 }
 
 /// Runs a statement after another, or one that does not end.
-fn sql_runs(run: &Run, role: &str, text: &'static str) -> Result<Running, Answer> {
+fn sql_runs(run: &AttackRun, role: &str, text: &'static str) -> Result<Running, ServerAnswer> {
     let (mut postgres, socket) = sql_login(run, role)?;
     Ok((socket, Box::new(move || while postgres.query(text).is_ok_and(|answer| goes_on(&answer)) {})))
 }
 
 /// Reads the rows of a statement that does not end.
-fn sql_rows(run: &Run, role: &str) -> Result<Running, Answer> {
+fn sql_rows(run: &AttackRun, role: &str) -> Result<Running, ServerAnswer> {
     sql_runs(run, role, "SELECT l.v, r.v, m.v FROM yard.w AS l, yard.w AS r, yard.w AS m")
 }
 
 /// Runs a statement that returns nothing for hours.
-fn sql_silent(run: &Run, role: &str) -> Result<Running, Answer> {
+fn sql_silent(run: &AttackRun, role: &str) -> Result<Running, ServerAnswer> {
     let text = "SELECT count(*) FROM yard.w AS l, yard.w AS r, yard.w AS m WHERE l.c + r.c + m.c < 0";
     sql_runs(run, role, text)
 }
 
 /// Fetches 10 rows of a portal at a time.
-fn sql_portal(run: &Run, role: &str) -> Result<Running, Answer> {
+fn sql_portal(run: &AttackRun, role: &str) -> Result<Running, ServerAnswer> {
     let (mut postgres, socket) = sql_login(run, role)?;
     postgres.query("BEGIN")?;
     let text = "SELECT l.v FROM yard.w AS l, yard.w AS r";
@@ -225,6 +225,6 @@ fn sql_portal(run: &Run, role: &str) -> Result<Running, Answer> {
 }
 
 /// Runs a statement after another.
-fn sql_statements(run: &Run, role: &str) -> Result<Running, Answer> {
+fn sql_statements(run: &AttackRun, role: &str) -> Result<Running, ServerAnswer> {
     sql_runs(run, role, "SELECT v FROM yard.t WHERE k = 7")
 }

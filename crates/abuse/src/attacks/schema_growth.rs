@@ -4,8 +4,8 @@
 use wire::Compression;
 
 use super::on_threads;
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::RUDE;
 use crate::native::{Native, query};
 use crate::postgres::Postgres;
@@ -28,7 +28,7 @@ fn joined(count: usize, each: impl Fn(usize) -> String) -> String {
 
 /// Runs the statements of `make` on one connection, and reads of the catalog on two others over CQL
 /// and one over SQL. The readers end with the growth.
-fn grow(run: &Run, make: impl Fn(usize) -> String + Sync) -> Result<(), Answer> {
+fn grow(run: &AttackRun, make: impl Fn(usize) -> String + Sync) -> Result<(), ServerAnswer> {
     let over = std::sync::atomic::AtomicBool::new(false);
     let is_over = || over.load(std::sync::atomic::Ordering::Relaxed) || !run.has_time();
     let reads = [
@@ -86,13 +86,13 @@ fn grow(run: &Run, make: impl Fn(usize) -> String + Sync) -> Result<(), Answer> 
 }
 
 /// Creates tables with 200 columns whose names have 60,000 bytes.
-pub(crate) fn long_columns(run: &Run) -> Result<(), Answer> {
+pub(crate) fn long_columns(run: &AttackRun) -> Result<(), ServerAnswer> {
     let columns = joined(200, |n| format!("{} int", long(n, NAME_BYTES)));
     grow(run, |n| format!("CREATE TABLE IF NOT EXISTS yard.long{n} (k int PRIMARY KEY, {columns})"))
 }
 
 /// Creates types with 200 fields whose names have 60,000 bytes, and tables of them.
-pub(crate) fn long_fields(run: &Run) -> Result<(), Answer> {
+pub(crate) fn long_fields(run: &AttackRun) -> Result<(), ServerAnswer> {
     let fields = joined(200, |n| format!("{} int", long(n, NAME_BYTES)));
     grow(run, |n| match n % 3 {
         0 => format!("CREATE TYPE IF NOT EXISTS yard.long{} ({fields})", n / 3),
@@ -105,7 +105,7 @@ pub(crate) fn long_fields(run: &Run) -> Result<(), Answer> {
 }
 
 /// Creates tables with as many columns as guardrails accept, and more.
-pub(crate) fn many_columns(run: &Run) -> Result<(), Answer> {
+pub(crate) fn many_columns(run: &AttackRun) -> Result<(), ServerAnswer> {
     let few = joined(1_990, |n| format!("a_column_with_a_name_of_usual_length_{n} text"));
     let many = joined(30_000, |n| format!("c{n} frozen<map<text, frozen<list<int>>>>"));
     grow(run, |n| {
@@ -115,7 +115,7 @@ pub(crate) fn many_columns(run: &Run) -> Result<(), Answer> {
 }
 
 /// Adds columns with long names to one table and drops them again. A server remembers them.
-pub(crate) fn dropped_columns(run: &Run) -> Result<(), Answer> {
+pub(crate) fn dropped_columns(run: &AttackRun) -> Result<(), ServerAnswer> {
     let name = |round: usize, column: usize| long(100 * round + column, NAME_BYTES);
     let make = |n: usize| match (n, n % 2) {
         (0, _) => "CREATE TABLE IF NOT EXISTS yard.dropped (k int PRIMARY KEY, v int)".to_owned(),
@@ -132,7 +132,7 @@ pub(crate) fn dropped_columns(run: &Run) -> Result<(), Answer> {
 }
 
 /// Creates roles and levels with names of 255 bytes, grants and attachments, 64 at once.
-pub(crate) fn many_roles(run: &Run) -> Result<(), Answer> {
+pub(crate) fn many_roles(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut native = Native::open(&run.target, RUDE)?;
     native.log_in(run.role.name(), Compression::Lz4)?;
     let mut n = 0;

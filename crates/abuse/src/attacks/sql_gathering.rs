@@ -3,8 +3,8 @@
 //! of them asks for tens of gigabytes.
 
 use super::sql_planning::spread;
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::postgres::{Postgres, bind, execute, framed, parse};
 
 /// Sessions that run such statements at once.
@@ -27,7 +27,7 @@ fn texts(all: &[&str]) -> Vec<String> {
 }
 
 /// Runs aggregates that keep every value.
-pub(crate) fn aggregates(run: &Run) -> Result<(), Answer> {
+pub(crate) fn aggregates(run: &AttackRun) -> Result<(), ServerAnswer> {
     let all = texts(&[
         "SELECT length(string_agg(w, ',')) FROM WIDE",
         "SELECT median(DISTINCT x) FROM LONG",
@@ -53,7 +53,7 @@ pub(crate) fn aggregates(run: &Run) -> Result<(), Answer> {
 }
 
 /// Runs windows over everything, and windows whose frames hold everything.
-pub(crate) fn windows(run: &Run) -> Result<(), Answer> {
+pub(crate) fn windows(run: &AttackRun) -> Result<(), ServerAnswer> {
     let all = texts(&[
         "SELECT count(n) FROM (SELECT lag(w, 2147483647) OVER (ORDER BY x) AS n FROM WIDE) AS u",
         "SELECT count(n) FROM (SELECT lead(w, 2000000) OVER (ORDER BY x) AS n FROM WIDE) AS u",
@@ -79,7 +79,7 @@ pub(crate) fn windows(run: &Run) -> Result<(), Answer> {
 }
 
 /// Runs functions and operators whose results are a megabyte in each row of a batch.
-pub(crate) fn growing_rows(run: &Run) -> Result<(), Answer> {
+pub(crate) fn growing_rows(run: &AttackRun) -> Result<(), ServerAnswer> {
     let many = |item: &str, count: usize| vec![item; count].join(", ");
     let mut all = texts(&[
         "SELECT max(length(repeat(x::text, 200000))) FROM LONG",
@@ -110,7 +110,7 @@ pub(crate) fn growing_rows(run: &Run) -> Result<(), Answer> {
 }
 
 /// Gathers wide values by joins, subqueries, sets and recursion.
-pub(crate) fn joins(run: &Run) -> Result<(), Answer> {
+pub(crate) fn joins(run: &AttackRun) -> Result<(), ServerAnswer> {
     let all = texts(&[
         "SELECT count(l.w) FROM WIDE_L, WIDE_R WHERE l.w < r.w",
         "SELECT max(length((SELECT string_agg(w, '') FROM WIDE) || x)) FROM LONG",
@@ -147,7 +147,7 @@ pub(crate) fn joins(run: &Run) -> Result<(), Answer> {
 }
 
 /// Requests rows of up to gigabytes, of few values that are repeated.
-pub(crate) fn wide_answers(run: &Run) -> Result<(), Answer> {
+pub(crate) fn wide_answers(run: &AttackRun) -> Result<(), ServerAnswer> {
     let many = |item: &str, count: usize| vec![item; count].join(", ");
     let texts = [
         format!("SELECT {} FROM yard.big", many("v", 1_600)),
@@ -163,7 +163,7 @@ pub(crate) fn wide_answers(run: &Run) -> Result<(), Answer> {
 }
 
 /// Fetches one row of each of 288 portals, whose batches have megabytes, and leaves them suspended.
-pub(crate) fn suspended_batches(run: &Run) -> Result<(), Answer> {
+pub(crate) fn suspended_batches(run: &AttackRun) -> Result<(), ServerAnswer> {
     let texts = texts(&[
         "SELECT x, repeat('x', 20000) || x FROM LONG",
         "SELECT w, w || w FROM WIDE",
@@ -203,7 +203,7 @@ pub(crate) fn suspended_batches(run: &Run) -> Result<(), Answer> {
 }
 
 /// Returns the answer to an Execute.
-fn suspended(postgres: &mut Postgres) -> Answer {
+fn suspended(postgres: &mut Postgres) -> ServerAnswer {
     loop {
         match postgres.message() {
             Ok(message) => match message.answer() {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::on_threads;
-use crate::answers::{Answer, CLOSED};
-use crate::attack::Run;
+use crate::answers::{CLOSED, ServerAnswer};
+use crate::attack::AttackRun;
 use crate::dial::{RUDE, reset_on_close};
 use crate::native::lost;
 use crate::postgres::{CANCEL_REQUEST, GSSENC_REQUEST, Postgres, SSL_REQUEST, framed, startup, untyped};
@@ -17,16 +17,16 @@ const HELD: usize = 1_024;
 const STORMERS: usize = 16;
 
 /// Requests GSSAPI encryption without end.
-pub(crate) fn gssenc(run: &Run) -> Result<(), Answer> {
+pub(crate) fn gssenc(run: &AttackRun) -> Result<(), ServerAnswer> {
     encryption(run, GSSENC_REQUEST)
 }
 
 /// Requests TLS without end.
-pub(crate) fn tls(run: &Run) -> Result<(), Answer> {
+pub(crate) fn tls(run: &AttackRun) -> Result<(), ServerAnswer> {
     encryption(run, SSL_REQUEST)
 }
 
-fn encryption(run: &Run, code: i32) -> Result<(), Answer> {
+fn encryption(run: &AttackRun, code: i32) -> Result<(), ServerAnswer> {
     while run.round() {
         let mut postgres = Postgres::open(&run.target, RUDE)?;
         let requests = untyped(code, &[]).repeat(AT_ONCE);
@@ -42,12 +42,12 @@ fn encryption(run: &Run, code: i32) -> Result<(), Answer> {
             let end = loop {
                 match postgres.read(&mut byte) {
                     Ok(()) if byte == *b"N" => declined += 1,
-                    Ok(()) => break Answer::new("FATAL"),
+                    Ok(()) => break ServerAnswer::new("FATAL"),
                     Err(answer) => break answer,
                 }
                 // A hardened server declines a few times and closes the connection.
                 if declined > 100_000 {
-                    break Answer::new("declined for ever");
+                    break ServerAnswer::new("declined for ever");
                 }
             };
             run.record(end);
@@ -58,7 +58,7 @@ fn encryption(run: &Run, code: i32) -> Result<(), Answer> {
 }
 
 /// Sends messages of a session before login, with and without a body.
-pub(crate) fn early_messages(run: &Run) -> Result<(), Answer> {
+pub(crate) fn early_messages(run: &AttackRun) -> Result<(), ServerAnswer> {
     let kinds = *b"DECPBQSHXFdcf\0~";
     for n in 0.. {
         if !run.round() {
@@ -81,13 +81,13 @@ pub(crate) fn early_messages(run: &Run) -> Result<(), Answer> {
         };
         // Terminate ends a connection without an answer.
         let terminated = kinds[n % kinds.len()] == b'X' && answer.label == CLOSED;
-        run.record(if terminated { Answer::error("08P01", "") } else { answer });
+        run.record(if terminated { ServerAnswer::error("08P01", "") } else { answer });
     }
     Ok(())
 }
 
 /// Opens connections and sends nothing.
-pub(crate) fn idle(run: &Run) -> Result<(), Answer> {
+pub(crate) fn idle(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD {
         match Postgres::open(&run.target, RUDE) {
@@ -100,7 +100,7 @@ pub(crate) fn idle(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends startup messages one byte at a time.
-pub(crate) fn half_startup(run: &Run) -> Result<(), Answer> {
+pub(crate) fn half_startup(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD / 4 {
         let mut postgres = Postgres::open(&run.target, RUDE)?;
@@ -113,13 +113,13 @@ pub(crate) fn half_startup(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends as many failing logins as the server accepts.
-pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
+pub(crate) fn login_storm(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(STORMERS, |thread| {
         while run.round() {
             let outcome = Postgres::open(&run.target, RUDE).and_then(|mut postgres| {
                 reset_on_close(&postgres.stream).map_err(|error| lost(&error))?;
                 postgres.log_in(["admin", "stormed", "nowhere"][thread % 3], "wrong")?;
-                Ok(Answer::new("logged in"))
+                Ok(ServerAnswer::new("logged in"))
             });
             run.count(outcome);
         }
@@ -128,7 +128,7 @@ pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends cancel requests with guessed secrets.
-pub(crate) fn cancel_storm(run: &Run) -> Result<(), Answer> {
+pub(crate) fn cancel_storm(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(STORMERS, |thread| {
         for guess in 0u64.. {
             if !run.round() {
@@ -139,7 +139,9 @@ pub(crate) fn cancel_storm(run: &Run) -> Result<(), Answer> {
                 reset_on_close(&postgres.stream).map_err(|error| lost(&error))?;
                 let key = (guess * STORMERS as u64 + thread as u64).to_be_bytes();
                 postgres.send(&untyped(CANCEL_REQUEST, &key))?;
-                postgres.message().map(|message| Answer::new(format!("message {}", message.kind as char)))
+                postgres
+                    .message()
+                    .map(|message| ServerAnswer::new(format!("message {}", message.kind as char)))
             });
             run.count(outcome);
         }

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::{on_threads, sql_rounds};
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::RUDE;
 use crate::postgres::{CANCEL_REQUEST, Postgres, framed, parse, query, sync, untyped};
 
@@ -26,7 +26,12 @@ const ROW: &str = "SELECT value AS a FROM generate_series(1, 1)";
 
 /// Deals the texts out to `clients` sessions, each of which runs its part again and again. The most
 /// dangerous come first, since the short form runs only some.
-pub(super) fn spread(run: &Run, clients: usize, limit: &str, texts: &[String]) -> Result<(), Answer> {
+pub(super) fn spread(
+    run: &AttackRun,
+    clients: usize,
+    limit: &str,
+    texts: &[String],
+) -> Result<(), ServerAnswer> {
     on_threads(clients, |thread| {
         let own: Vec<String> = texts.iter().skip(thread).step_by(clients).cloned().collect();
         sql_rounds(run, &[limit], &own)
@@ -67,7 +72,7 @@ const DOUBLING: [&str; 16] = [
 ];
 
 /// Chains each doubling expression 16 to 55 levels deep, and nests it 10 levels deep.
-pub(crate) fn substitution(run: &Run) -> Result<(), Answer> {
+pub(crate) fn substitution(run: &AttackRun) -> Result<(), ServerAnswer> {
     let depths = [22, 55, 30, 16, 40];
     let chains = DOUBLING.iter().zip(depths.iter().cycle()).map(|(item, depth)| chained(*depth, item, ""));
     let nests = DOUBLING.iter().step_by(4).map(|item| nested(10, item, ""));
@@ -99,7 +104,7 @@ const EXPANDED: [&str; 20] = [
 ];
 
 /// Chains each of these expressions, which are merged into one before they are repeated.
-pub(crate) fn expansion(run: &Run) -> Result<(), Answer> {
+pub(crate) fn expansion(run: &AttackRun) -> Result<(), ServerAnswer> {
     let forms = [(30, ""), (24, "WHERE a IS NOT NULL"), (45, "")];
     let texts =
         EXPANDED.iter().zip(forms.iter().cycle()).map(|(item, (depth, rest))| chained(*depth, item, rest));
@@ -107,7 +112,7 @@ pub(crate) fn expansion(run: &Run) -> Result<(), Answer> {
 }
 
 /// Pushes filters, orders, groups and windows through projections that double.
-pub(crate) fn pushed_filters(run: &Run) -> Result<(), Answer> {
+pub(crate) fn pushed_filters(run: &AttackRun) -> Result<(), ServerAnswer> {
     let chain = |depth: usize, name: &str| {
         let one = |n: usize| format!(", {name}{n} AS (SELECT a + a AS a FROM {name}{})", n - 1);
         format!("{name}0 AS ({ROW}){}", (1..=depth).map(one).collect::<String>())
@@ -133,7 +138,7 @@ pub(crate) fn pushed_filters(run: &Run) -> Result<(), Answer> {
 }
 
 /// Uses each of 40 common table expressions twice in the next.
-pub(crate) fn doubled_tables(run: &Run) -> Result<(), Answer> {
+pub(crate) fn doubled_tables(run: &AttackRun) -> Result<(), ServerAnswer> {
     let ctes = |depth: usize, each: &dyn Fn(usize) -> String| {
         let parts = (1..depth).map(|n| format!(", c{n} AS ({})", each(n - 1)));
         format!("WITH c0 AS ({ROW}){} SELECT count(*) FROM c{}", parts.collect::<String>(), depth - 1)
@@ -157,7 +162,7 @@ pub(crate) fn doubled_tables(run: &Run) -> Result<(), Answer> {
 
 /// Runs plans that are deep rather than wide: chains of tables, joins, set operations and operators
 /// that no rule flattens. They end the stack if nothing bounds their depth.
-pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
+pub(crate) fn deep(run: &AttackRun) -> Result<(), ServerAnswer> {
     let cycle = |count: usize, links: &[&str]| {
         (0..count).map(|n| links[n % links.len()].replace('$', &n.to_string())).collect::<String>()
     };
@@ -183,7 +188,7 @@ pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
 }
 
 /// Groups by CUBE, ROLLUP and GROUPING SETS of up to 2^60 sets.
-pub(crate) fn grouping_sets(run: &Run) -> Result<(), Answer> {
+pub(crate) fn grouping_sets(run: &AttackRun) -> Result<(), ServerAnswer> {
     let columns = |count: usize| (0..count).map(|n| format!("c{n}")).collect::<Vec<_>>().join(", ");
     let items = (0..60).map(|n| format!("value + {n} AS c{n}")).collect::<Vec<_>>().join(", ");
     let from = format!("FROM (SELECT {items} FROM generate_series(1, 10)) AS t");
@@ -201,7 +206,7 @@ pub(crate) fn grouping_sets(run: &Run) -> Result<(), Answer> {
 }
 
 /// Joins 30 to 120 tables, in chains and each with each, and selects wildcards over them.
-pub(crate) fn many_joins(run: &Run) -> Result<(), Answer> {
+pub(crate) fn many_joins(run: &AttackRun) -> Result<(), ServerAnswer> {
     let tables = |count: usize| (0..count).map(|n| format!("yard.t AS t{n}")).collect::<Vec<_>>();
     let chain = |count: usize, kind: &str| {
         let joins = (1..count).map(|n| format!(" {kind} JOIN yard.t AS t{n} ON t{n}.k = t{}.k", n - 1));
@@ -227,7 +232,7 @@ pub(crate) fn many_joins(run: &Run) -> Result<(), Answer> {
 }
 
 /// Lets the planner compute large constants, compile large patterns, and combine long conditions.
-pub(crate) fn constants(run: &Run) -> Result<(), Answer> {
+pub(crate) fn constants(run: &AttackRun) -> Result<(), ServerAnswer> {
     let list = |each: &dyn Fn(usize) -> String, count: usize, with: &str| {
         (0..count).map(each).collect::<Vec<_>>().join(with)
     };
@@ -263,7 +268,7 @@ pub(crate) fn constants(run: &Run) -> Result<(), Answer> {
 }
 
 /// Explains plans that double, at every step of the planner.
-pub(crate) fn explained(run: &Run) -> Result<(), Answer> {
+pub(crate) fn explained(run: &AttackRun) -> Result<(), ServerAnswer> {
     let texts: Vec<String> = ["EXPLAIN", "EXPLAIN VERBOSE", "EXPLAIN (FORMAT JSON)", "EXPLAIN ANALYZE"]
         .iter()
         .flat_map(|explain| {
@@ -282,7 +287,7 @@ pub(crate) fn explained(run: &Run) -> Result<(), Answer> {
 }
 
 /// Parses statements that double, and describes them, and never executes them.
-pub(crate) fn parsed_only(run: &Run) -> Result<(), Answer> {
+pub(crate) fn parsed_only(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(2 * CLIENTS, |thread| {
         let mut postgres = Postgres::login(&run.target, run.role)?;
         postgres.query(TIMEOUT)?;
@@ -316,7 +321,7 @@ fn long_planning(n: usize) -> String {
 
 /// Begins statements without a time limit. Then cancels some, and closes, resets or half-closes the
 /// other connections.
-pub(crate) fn planning_left(run: &Run) -> Result<(), Answer> {
+pub(crate) fn planning_left(run: &AttackRun) -> Result<(), ServerAnswer> {
     on_threads(LEAVING / 2, |thread| {
         while run.round() {
             let mut postgres = Postgres::login(&run.target, run.role)?;
@@ -333,22 +338,22 @@ pub(crate) fn planning_left(run: &Run) -> Result<(), Answer> {
 }
 
 /// Cancels the running statement. Returns its answer, or "late".
-fn cancelled(run: &Run, postgres: &mut Postgres) -> Answer {
+fn cancelled(run: &AttackRun, postgres: &mut Postgres) -> ServerAnswer {
     let began = std::time::Instant::now();
     let request = Postgres::open(&run.target, RUDE)
         .and_then(|mut other| other.send(&untyped(CANCEL_REQUEST, &postgres.secret)));
     let mut last = request.err();
     let read = postgres.until_ready(|answer| last = Some(answer));
     match (last.or(read.err()), began.elapsed() > CANCELLED_MAX) {
-        (_, true) => Answer::new("cancelled late"),
+        (_, true) => ServerAnswer::new("cancelled late"),
         (Some(answer), false) => answer,
-        (None, false) => Answer::new("complete"),
+        (None, false) => ServerAnswer::new("complete"),
     }
 }
 
 /// Begins statements without a time limit and holds their sessions, so that the server stops while
 /// it plans.
-pub(crate) fn planning_held(run: &Run) -> Result<(), Answer> {
+pub(crate) fn planning_held(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < LEAVING {
         let mut postgres = Postgres::login(&run.target, run.role)?;

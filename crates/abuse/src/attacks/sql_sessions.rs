@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::LONG_TEXT_BYTES;
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::RUDE;
 use crate::native::lost;
 use crate::postgres::{Postgres, bind, execute, framed, parse, sync};
@@ -17,7 +17,7 @@ const SESSIONS: usize = 16;
 const KEPT: usize = 256;
 
 /// Parses statements of 15 MiB and keeps them.
-pub(crate) fn long_parses(run: &Run) -> Result<(), Answer> {
+pub(crate) fn long_parses(run: &AttackRun) -> Result<(), ServerAnswer> {
     let filling = "a".repeat(LONG_TEXT_BYTES);
     let mut held = Vec::new();
     'sessions: for _ in 0..SESSIONS {
@@ -48,7 +48,7 @@ pub(crate) fn long_parses(run: &Run) -> Result<(), Answer> {
 }
 
 /// Fetches once from portals and never closes them.
-pub(crate) fn open_portals(run: &Run) -> Result<(), Answer> {
+pub(crate) fn open_portals(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     'sessions: for _ in 0..SESSIONS {
         let mut postgres = Postgres::login(&run.target, run.role)?;
@@ -88,7 +88,7 @@ pub(crate) fn open_portals(run: &Run) -> Result<(), Answer> {
 }
 
 /// Sends Sync, Flush, Close, SHOW and empty queries without end, and reads the answers.
-pub(crate) fn small_messages(run: &Run) -> Result<(), Answer> {
+pub(crate) fn small_messages(run: &AttackRun) -> Result<(), ServerAnswer> {
     let close = framed(b'C', b"Snothing\0");
     let show = crate::postgres::query("SHOW service_level");
     let round =
@@ -120,7 +120,7 @@ pub(crate) fn small_messages(run: &Run) -> Result<(), Answer> {
 }
 
 /// Opens sessions that do nothing, as many as the server allows.
-pub(crate) fn idle_sessions(run: &Run) -> Result<(), Answer> {
+pub(crate) fn idle_sessions(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < 4 * KEPT {
         let mut postgres = Postgres::open_for(&run.target, RUDE, Duration::from_secs(10))?;
@@ -137,7 +137,7 @@ pub(crate) fn idle_sessions(run: &Run) -> Result<(), Answer> {
 }
 
 /// Binds and executes statements that were never parsed, with false lengths.
-pub(crate) fn odd_messages(run: &Run) -> Result<(), Answer> {
+pub(crate) fn odd_messages(run: &AttackRun) -> Result<(), ServerAnswer> {
     let odd: [Vec<u8>; 6] = [
         [bind("p", "nothing"), execute("p", 0), sync()].concat(),
         // Parameter counts of 32,767 without parameters.

@@ -2,8 +2,8 @@
 //! their results.
 
 use super::{on_threads, sql_rounds};
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::postgres::{Postgres, query};
 
 /// Lengths of a chain, from what BI tools write to what only an attacker writes.
@@ -16,21 +16,21 @@ fn chains(make: impl Fn(usize) -> String) -> Vec<String> {
 }
 
 /// Runs `a OR b OR …`, and the same with AND.
-pub(crate) fn or_chain(run: &Run) -> Result<(), Answer> {
+pub(crate) fn or_chain(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut texts = chains(|n| format!("SELECT 1 WHERE 1 = 2{}", " OR 1 = 3".repeat(n)));
     texts.extend(chains(|n| format!("SELECT 1 WHERE 1 = 1{}", " AND 1 = 1".repeat(n))));
     sql_rounds(run, &[TIMEOUT], &texts)
 }
 
 /// Runs `1 + 1 + …`, and the same with `||`.
-pub(crate) fn plus_chain(run: &Run) -> Result<(), Answer> {
+pub(crate) fn plus_chain(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut texts = chains(|n| format!("SELECT 1{}", " + 1".repeat(n)));
     texts.extend(chains(|n| format!("SELECT 'a'{}", " || 'a'".repeat(n))));
     sql_rounds(run, &[TIMEOUT], &texts)
 }
 
 /// Runs `1::int::int…`, and chains of signs and negations.
-pub(crate) fn cast_chain(run: &Run) -> Result<(), Answer> {
+pub(crate) fn cast_chain(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut texts = chains(|n| format!("SELECT 1{}", "::int".repeat(n)));
     texts.extend(chains(|n| format!("SELECT {}true", "NOT ".repeat(n))));
     texts.extend(chains(|n| format!("SELECT {}1", "- ".repeat(n))));
@@ -38,12 +38,12 @@ pub(crate) fn cast_chain(run: &Run) -> Result<(), Answer> {
 }
 
 /// Runs `SELECT 1 UNION ALL SELECT 1 …`.
-pub(crate) fn union_chain(run: &Run) -> Result<(), Answer> {
+pub(crate) fn union_chain(run: &AttackRun) -> Result<(), ServerAnswer> {
     sql_rounds(run, &[TIMEOUT], &chains(|n| format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(n))))
 }
 
 /// Runs nested parentheses, subqueries, CASE, function calls and arrays.
-pub(crate) fn nested(run: &Run) -> Result<(), Answer> {
+pub(crate) fn nested(run: &AttackRun) -> Result<(), ServerAnswer> {
     let around = |left: &str, middle: &str, right: &str, n: usize| {
         format!("SELECT {}{middle}{}", left.repeat(n), right.repeat(n))
     };
@@ -60,7 +60,7 @@ pub(crate) fn nested(run: &Run) -> Result<(), Answer> {
 }
 
 /// Runs functions whose arguments set the length of the result.
-pub(crate) fn long_results(run: &Run) -> Result<(), Answer> {
+pub(crate) fn long_results(run: &AttackRun) -> Result<(), ServerAnswer> {
     let texts = [
         "SELECT length(repeat(arrow_cast('x','LargeUtf8'), 4000000000000000000))",
         "SELECT length(repeat('x', 2147483647))",
@@ -79,7 +79,7 @@ pub(crate) fn long_results(run: &Run) -> Result<(), Answer> {
 
 /// Runs constants, joined values and types of fixed size. They are small once, but huge if repeated
 /// in every row of a batch.
-pub(crate) fn wide_values(run: &Run) -> Result<(), Answer> {
+pub(crate) fn wide_values(run: &AttackRun) -> Result<(), ServerAnswer> {
     let one = "(SELECT repeat('x', CAST(value * 1000000 AS int)) AS a FROM generate_series(1, 1)) AS l";
     let texts = [
         "SELECT max(length(repeat('x', 1000000) || value)) FROM generate_series(1, 100000)".to_owned(),
@@ -97,7 +97,7 @@ pub(crate) fn wide_values(run: &Run) -> Result<(), Answer> {
 }
 
 /// Runs functions whose cost grows with the square of their arguments.
-pub(crate) fn long_functions(run: &Run) -> Result<(), Answer> {
+pub(crate) fn long_functions(run: &AttackRun) -> Result<(), ServerAnswer> {
     let texts = [
         "SELECT levenshtein(repeat('a',150000), repeat('b',150000))",
         "SELECT length(regexp_replace(repeat('ab', 500000), '(a|b)+?c', '', 'g'))",
@@ -107,7 +107,7 @@ pub(crate) fn long_functions(run: &Run) -> Result<(), Answer> {
 }
 
 /// Runs queries of 16 MiB of text.
-pub(crate) fn long_text(run: &Run) -> Result<(), Answer> {
+pub(crate) fn long_text(run: &AttackRun) -> Result<(), ServerAnswer> {
     let length = (16 << 20) - 100;
     let texts = [
         format!("SELECT 1 /* {} */", "a".repeat(length)),
@@ -121,14 +121,14 @@ pub(crate) fn long_text(run: &Run) -> Result<(), Answer> {
 }
 
 /// Runs UNION ALL of up to 3,000 sorted subqueries, each with its own operators.
-pub(crate) fn sorted_union(run: &Run) -> Result<(), Answer> {
+pub(crate) fn sorted_union(run: &AttackRun) -> Result<(), ServerAnswer> {
     let branch = "(SELECT x FROM generate_series(1, 100000) AS t(x) ORDER BY x DESC)";
     let text = |n: usize| vec![branch; n].join(" UNION ALL ");
     sql_rounds(run, &[TIMEOUT], &[text(50), text(300), text(3_000)])
 }
 
 /// Runs queries without an end.
-pub(crate) fn endless(run: &Run) -> Result<(), Answer> {
+pub(crate) fn endless(run: &AttackRun) -> Result<(), ServerAnswer> {
     let texts = [
         "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t",
         "SELECT count(*) FROM generate_series(1, 10000000) AS a(x), \
@@ -139,7 +139,7 @@ pub(crate) fn endless(run: &Run) -> Result<(), Answer> {
 }
 
 /// Requests large answers and never reads them.
-pub(crate) fn answers_unread(run: &Run) -> Result<(), Answer> {
+pub(crate) fn answers_unread(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut held = Vec::new();
     while run.round() && held.len() < 32 {
         let mut postgres = Postgres::login(&run.target, run.role)?;

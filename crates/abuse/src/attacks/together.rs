@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::answers::{Answer, REFUSED};
-use crate::attack::Run;
+use crate::answers::{REFUSED, ServerAnswer};
+use crate::attack::AttackRun;
 use crate::table::find;
 
 /// Attacks on memory.
@@ -41,14 +41,14 @@ pub(crate) const ACCEPTED: &str = "accepted";
 
 /// Runs all attacks on memory at once, each repeatedly with the rounds of its short form. Any other
 /// answer is counted under the attack's name.
-pub(crate) fn memory(run: &Run) -> Result<(), Answer> {
+pub(crate) fn memory(run: &AttackRun) -> Result<(), ServerAnswer> {
     std::thread::scope(|scope| {
         for name in MEMORY {
             scope.spawn(move || {
                 let attack = find(name).expect("a test checks the names");
                 let time = run.time_left().min(TIME_MAX);
                 while run.round() && run.has_time() {
-                    let one = Run::quiet(attack, run.target, time.min(run.time_left()), attack.rounds);
+                    let one = AttackRun::quiet(attack, run.target, time.min(run.time_left()), attack.rounds);
                     let gave_up = (attack.run)(&one).err();
                     let accepted = |label: &str| {
                         attack.expected.contains(&label) || FULL.contains(&label) || label == REFUSED
@@ -67,11 +67,11 @@ pub(crate) fn memory(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-fn renamed(name: &str, is_accepted: bool, answer: Answer) -> Answer {
+fn renamed(name: &str, is_accepted: bool, answer: ServerAnswer) -> ServerAnswer {
     if is_accepted {
-        return Answer::new(ACCEPTED);
+        return ServerAnswer::new(ACCEPTED);
     }
-    Answer { label: format!("{name}: {}", answer.label), text: answer.text }
+    ServerAnswer { label: format!("{name}: {}", answer.label), text: answer.text }
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn unexpected_answer_keeps_the_name_of_its_attack() {
-        assert_eq!(renamed("sql-x", true, Answer::error("53200", "full")), Answer::new(ACCEPTED));
-        assert_eq!(renamed("sql-x", false, Answer::new("closed")).label, "sql-x: closed");
+        assert_eq!(renamed("sql-x", true, ServerAnswer::error("53200", "full")), ServerAnswer::new(ACCEPTED));
+        assert_eq!(renamed("sql-x", false, ServerAnswer::new("closed")).label, "sql-x: closed");
     }
 }

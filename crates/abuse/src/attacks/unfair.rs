@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use wire::{Compression, Execute, QueryParams, Request, Value, ValuesBuf};
 
 use super::cql_frames::bound;
-use crate::answers::Answer;
-use crate::attack::Run;
+use crate::answers::ServerAnswer;
+use crate::attack::AttackRun;
 use crate::dial::{RUDE, reset_on_close};
 use crate::native::{Native, lost, on_stream, query};
 use crate::postgres::{Postgres, bind, execute, parse, query as sql, sync};
@@ -27,12 +27,12 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A connection of either protocol that pours.
 trait Pour: Sized {
-    fn login(run: &Run) -> Result<Self, Answer>;
+    fn login(run: &AttackRun) -> Result<Self, ServerAnswer>;
     fn stream(&self) -> &std::net::TcpStream;
 }
 
 impl Pour for Native {
-    fn login(run: &Run) -> Result<Native, Answer> {
+    fn login(run: &AttackRun) -> Result<Native, ServerAnswer> {
         let mut native = Native::open(&run.target, RUDE)?;
         native.log_in(run.role.name(), Compression::None)?;
         Ok(native)
@@ -44,7 +44,7 @@ impl Pour for Native {
 }
 
 impl Pour for Postgres {
-    fn login(run: &Run) -> Result<Postgres, Answer> {
+    fn login(run: &AttackRun) -> Result<Postgres, ServerAnswer> {
         Postgres::login(&run.target, run.role)
     }
 
@@ -56,10 +56,10 @@ impl Pour for Postgres {
 /// Opens connections on all threads, and pours the bytes of `make` into each until the server reads
 /// no more. Runs `polite` meanwhile.
 fn pour<C: Pour + Send>(
-    run: &Run,
-    make: impl Fn(&mut C, usize) -> Result<Vec<u8>, Answer> + Sync,
-    mut polite: impl FnMut() -> Result<Answer, Answer>,
-) -> Result<(), Answer> {
+    run: &AttackRun,
+    make: impl Fn(&mut C, usize) -> Result<Vec<u8>, ServerAnswer> + Sync,
+    mut polite: impl FnMut() -> Result<ServerAnswer, ServerAnswer>,
+) -> Result<(), ServerAnswer> {
     let pouring = AtomicUsize::new(POURING);
     let one = |thread: usize| {
         let mut open = VecDeque::new();
@@ -107,14 +107,17 @@ fn pour<C: Pour + Send>(
         }
         if longest > WAIT_MAX {
             let text = format!("longest wait {:.1} s", longest.as_secs_f64());
-            run.record(Answer { label: "a polite request starved".to_owned(), text });
+            run.record(ServerAnswer { label: "a polite request starved".to_owned(), text });
         }
     });
     Ok(())
 }
 
 /// Runs [`pour`] with frames of all streams, beside prepared reads of one row.
-fn pour_cql(run: &Run, frame: impl Fn(&mut Native, usize) -> Vec<u8> + Sync) -> Result<(), Answer> {
+fn pour_cql(
+    run: &AttackRun,
+    frame: impl Fn(&mut Native, usize) -> Vec<u8> + Sync,
+) -> Result<(), ServerAnswer> {
     let mut polite = <Native as Pour>::login(run)?;
     let id = polite.prepare("SELECT v FROM yard.t WHERE k = ?")?;
     let mut values = ValuesBuf::new();
@@ -130,7 +133,7 @@ fn pour_cql(run: &Run, frame: impl Fn(&mut Native, usize) -> Vec<u8> + Sync) -> 
 }
 
 /// Pours reads of one row, of 100 rows, and of rows that do not exist.
-pub(crate) fn reads(run: &Run) -> Result<(), Answer> {
+pub(crate) fn reads(run: &AttackRun) -> Result<(), ServerAnswer> {
     let texts = [
         "SELECT v FROM yard.t WHERE k = 7",
         "SELECT v FROM yard.w WHERE k = 1 LIMIT 100",
@@ -140,7 +143,7 @@ pub(crate) fn reads(run: &Run) -> Result<(), Answer> {
 }
 
 /// Pours reads of 20 MB: without pages, and with a filter that no row passes.
-pub(crate) fn large_reads(run: &Run) -> Result<(), Answer> {
+pub(crate) fn large_reads(run: &AttackRun) -> Result<(), ServerAnswer> {
     let texts = [
         "SELECT * FROM yard.big",
         "SELECT k FROM yard.w WHERE v = 'nothing' ALLOW FILTERING",
@@ -150,7 +153,7 @@ pub(crate) fn large_reads(run: &Run) -> Result<(), Answer> {
 }
 
 /// Pours writes of 8 KB, conditional ones among them.
-pub(crate) fn writes(run: &Run) -> Result<(), Answer> {
+pub(crate) fn writes(run: &AttackRun) -> Result<(), ServerAnswer> {
     let value = vec![b'v'; 8_000];
     pour_cql(run, |native, thread| {
         let text = match thread % 3 {
@@ -163,7 +166,7 @@ pub(crate) fn writes(run: &Run) -> Result<(), Answer> {
 }
 
 /// Pours SQL: pipelines of 1,000 statements of both protocols.
-pub(crate) fn statements(run: &Run) -> Result<(), Answer> {
+pub(crate) fn statements(run: &AttackRun) -> Result<(), ServerAnswer> {
     let mut polite = <Postgres as Pour>::login(run)?;
     let text = "SELECT max(length(v)) FROM yard.w";
     let simple = sql(text).repeat(1_000);

@@ -2,7 +2,7 @@
 
 use crate::dial::FRIEND;
 use crate::run::{POLL_UNITS, POLL_UNITS_MAX};
-use crate::server::Server;
+use crate::server::AttackedServer;
 use crate::{admin, http};
 
 /// Largest resident memory, bytes: 256 MiB as configured, and as much for code, stacks, sockets and
@@ -11,7 +11,7 @@ const RESIDENT_MAX: u64 = 512 << 20;
 
 /// Returns a fault of the server, if any. A `full` check also makes a round of the administrator
 /// and reads the metrics.
-pub(super) fn fault(server: &mut Server, full: bool) -> Option<String> {
+pub(super) fn fault(server: &mut AttackedServer, full: bool) -> Option<String> {
     // A process killed by a signal is reaped after a moment. The administrator's round takes
     // longer.
     let admin = if full { admin::once(&server.target).err() } else { None };

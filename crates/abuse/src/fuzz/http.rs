@@ -3,12 +3,12 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use super::Counts;
+use super::SessionCounts;
 use super::mutate::mutate;
 use super::random::Random;
 use crate::dial::RUDE;
 use crate::http::open;
-use crate::target::Target;
+use crate::target::AttackTarget;
 
 const METHODS: [&str; 7] = ["GET", "GET", "HEAD", "POST", "PUT", "get", "\u{feff}GET"];
 const PATHS: [&str; 9] =
@@ -31,8 +31,8 @@ const VALUE_BYTES_MAX: usize = 20_000;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Runs a session of at most `actions` writes.
-pub(super) fn session(target: &Target, random: &mut Random, actions: usize) -> Counts {
-    let mut counts = Counts::default();
+pub(super) fn session(target: &AttackTarget, random: &mut Random, actions: usize) -> SessionCounts {
+    let mut counts = SessionCounts::default();
     let Ok(mut stream) = open(target, RUDE, PATIENCE) else { return counts };
     for _ in 0..actions {
         let mut bytes: Vec<u8> = (0..1 + random.length(20)).flat_map(|_| request(random)).collect();
@@ -42,7 +42,7 @@ pub(super) fn session(target: &Target, random: &mut Random, actions: usize) -> C
         if stream.write_all(&bytes).is_err() {
             break;
         }
-        counts.add(Counts { actions: 1, bytes: bytes.len() as u64 });
+        counts.add(SessionCounts { actions: 1, bytes: bytes.len() as u64 });
         let mut answer = [0; 64 << 10];
         if !random.once_in(4) && matches!(stream.read(&mut answer), Ok(0)) {
             break;

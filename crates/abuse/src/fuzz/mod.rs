@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::attack::Listener;
-use crate::server::{Conditions, Server};
+use crate::server::{AttackedServer, Conditions};
 use crate::setup;
 
 /// Configured memory of the server. It is small, so that unaccounted memory is found soon.
@@ -33,7 +33,7 @@ const FAULTS_MAX: usize = 200;
 
 /// Options of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct FuzzOptions {
     pub(crate) server: PathBuf,
     pub(crate) time: Duration,
     /// Seed of the first session. The next ones count up from it.
@@ -52,14 +52,14 @@ pub(crate) fn seed_of_now() -> u64 {
 
 /// Work of one or more sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct SessionCounts {
     pub(crate) actions: u64,
     /// Bytes sent after the login.
     pub(crate) bytes: u64,
 }
 
-impl Counts {
-    fn add(&mut self, other: Counts) {
+impl SessionCounts {
+    fn add(&mut self, other: SessionCounts) {
         self.actions += other.actions;
         self.bytes += other.bytes;
     }
@@ -67,10 +67,10 @@ impl Counts {
 
 /// Sessions and their work, by listener.
 #[derive(Debug, Default)]
-struct Tally([(u64, Counts); 3]);
+struct Tally([(u64, SessionCounts); 3]);
 
 impl Tally {
-    fn add(&mut self, listener: Listener, counts: Counts) {
+    fn add(&mut self, listener: Listener, counts: SessionCounts) {
         let (sessions, sum) = &mut self.0[listener as usize];
         *sessions += 1;
         sum.add(counts);
@@ -88,7 +88,7 @@ impl Tally {
 
 /// Runs sessions until the time is over. The first fault is the error. With `goes_on`, faults are
 /// printed and their number is the error.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub(crate) fn run(options: &FuzzOptions) -> Result<(), String> {
     println!("sessions from seed {}", options.seed);
     let started = Instant::now();
     let mut tally = Tally::default();
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let runs = |next: u64| next < options.sessions && started.elapsed() < options.time;
     while runs(next) && faults.len() < FAULTS_MAX {
         let mut server =
-            Server::start(&options.server, &Conditions { memory: MEMORY, ..Conditions::default() })?;
+            AttackedServer::start(&options.server, &Conditions { memory: MEMORY, ..Conditions::default() })?;
         setup::make(&server.target)?;
         server.memory.take_peak();
         let (first, mut checked) = (next, next);
@@ -135,7 +135,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 
 /// Formats a fault with the commands that replay it: the last session, the sessions since the last
 /// full check, and all sessions of this server.
-fn report(options: &Options, fault: &str, life: std::ops::Range<u64>, checked: u64) -> String {
+fn report(options: &FuzzOptions, fault: &str, life: std::ops::Range<u64>, checked: u64) -> String {
     let listener =
         options.listener.map(|of| format!(" --listener {}", of.name().to_lowercase())).unwrap_or_default();
     let seed = |session: u64| options.seed.wrapping_add(session);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn fault_names_the_commands_that_replay_it() {
-        let options = Options {
+        let options = FuzzOptions {
             server: PathBuf::new(),
             time: Duration::ZERO,
             seed: 100,
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn tally_counts_by_listener() {
         let mut tally = Tally::default();
-        tally.add(Listener::Http, Counts { actions: 2, bytes: 30 });
-        tally.add(Listener::Http, Counts { actions: 1, bytes: 5 });
+        tally.add(Listener::Http, SessionCounts { actions: 2, bytes: 30 });
+        tally.add(Listener::Http, SessionCounts { actions: 1, bytes: 5 });
         assert_eq!(tally.text(), "sessions / actions / bytes: CQL 0 / 0 / 0, SQL 0 / 0 / 0, HTTP 2 / 3 / 35");
     }
 }

@@ -12,13 +12,13 @@ use wire::{
 
 use super::mutate::{mutate, mutate_text};
 use super::random::Random;
-use super::{Counts, cql, http, sql};
-use crate::answers::{Answer, SILENCE};
+use super::{SessionCounts, cql, http, sql};
+use crate::answers::{SILENCE, ServerAnswer};
 use crate::attack::Listener;
 use crate::dial::RUDE;
 use crate::native::Native;
 use crate::postgres::{self, Postgres};
-use crate::target::{PASSWORD, Role, Target};
+use crate::target::{AttackTarget, PASSWORD, Role};
 
 /// Most actions of a session.
 const ACTIONS_MAX: usize = 40;
@@ -41,7 +41,11 @@ const LISTENERS: [Listener; 9] = [
 ];
 
 /// Runs the session of a seed, at listener `configured` if set. Returns its listener and work.
-pub(super) fn run(target: &Target, seed: u64, configured: Option<Listener>) -> (Listener, Counts) {
+pub(super) fn run(
+    target: &AttackTarget,
+    seed: u64,
+    configured: Option<Listener>,
+) -> (Listener, SessionCounts) {
     let mut random = Random::new(seed);
     let actions = 1 + random.below(ACTIONS_MAX);
     let drawn = *random.pick(&LISTENERS);
@@ -55,8 +59,8 @@ pub(super) fn run(target: &Target, seed: u64, configured: Option<Listener>) -> (
     (listener, counts)
 }
 
-fn over_cql(target: &Target, random: &mut Random, actions: usize) -> Counts {
-    let mut counts = Counts::default();
+fn over_cql(target: &AttackTarget, random: &mut Random, actions: usize) -> SessionCounts {
+    let mut counts = SessionCounts::default();
     let role = *random.pick(&ROLES);
     let Ok(mut native) = Native::open_for(target, RUDE, PATIENCE) else { return counts };
     if role != Role::Stranger {
@@ -80,7 +84,7 @@ fn over_cql(target: &Target, random: &mut Random, actions: usize) -> Counts {
         if native.send(&bytes).is_err() {
             return counts;
         }
-        counts.add(Counts { actions: 1, bytes: bytes.len() as u64 });
+        counts.add(SessionCounts { actions: 1, bytes: bytes.len() as u64 });
         if random.once_in(5) {
             // A later action reads this answer.
             continue;
@@ -153,8 +157,8 @@ fn request(native: &mut Native, random: &mut Random, ids: &mut Vec<Vec<u8>>) -> 
     }
 }
 
-fn over_sql(target: &Target, random: &mut Random, actions: usize) -> Counts {
-    let mut counts = Counts::default();
+fn over_sql(target: &AttackTarget, random: &mut Random, actions: usize) -> SessionCounts {
+    let mut counts = SessionCounts::default();
     let role = *random.pick(&ROLES);
     let Ok(mut postgres) = Postgres::open_for(target, RUDE, PATIENCE) else { return counts };
     if role == Role::Stranger {
@@ -172,9 +176,9 @@ fn over_sql(target: &Target, random: &mut Random, actions: usize) -> Counts {
         if postgres.send(&bytes).is_err() {
             return counts;
         }
-        counts.add(Counts { actions: 1, bytes: bytes.len() as u64 });
+        counts.add(SessionCounts { actions: 1, bytes: bytes.len() as u64 });
         // Read until silence or the end of the statement.
-        match postgres.until_ready(|_: Answer| {}) {
+        match postgres.until_ready(|_: ServerAnswer| {}) {
             Ok(()) => {}
             // After a timeout within a message, the next message cannot be found.
             Err(answer) if answer.label == SILENCE => return counts,

@@ -16,8 +16,8 @@ use scylla::client::session_builder::SessionBuilder;
 use scylla::response::PagingState;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::keys::{Change, Key, Keys, Model, Random, Row};
-use super::observed::{Commands, Counted, Counts, in_flight};
+use super::keys::{Change, Key, Keys, Model, Random, RowValues};
+use super::observed::{Commands, CountedStore, OperationCounts, in_flight};
 use crate::error::DemoError;
 use crate::metrics::now_s;
 use crate::results::{Batches, InFlight, Point, WindowLoad};
@@ -59,9 +59,9 @@ pub(super) struct Phase {
 /// A client with its table.
 pub(super) struct Client {
     session: Arc<Session>,
-    handle: Handle<Counted, Change>,
+    handle: Handle<CountedStore, Change>,
     table: String,
-    counts: Rc<Counts>,
+    counts: Rc<OperationCounts>,
     commands: Rc<Commands>,
     model: Model,
     random: Random,
@@ -102,8 +102,8 @@ impl Client {
         );
         session.query_unpaged(create, ()).await.map_err(failed)?;
         let store = CqlStore::new(session.clone(), KEYSPACE, table, &COLUMNS).await.map_err(failed)?;
-        let counts = Rc::new(Counts::new());
-        let counted = Counted { store, counts: counts.clone() };
+        let counts = Rc::new(OperationCounts::new());
+        let counted = CountedStore { store, counts: counts.clone() };
         let (handle, drive) = Batcher::new(counted, way.limits).with_strategy(way.strategy).start();
         // A failure of the batcher is also the answer to its commands.
         tokio::task::spawn_local(async move { drop(drive.await) });
@@ -248,7 +248,7 @@ impl Client {
     }
 
     /// Reads the table.
-    async fn table(&self) -> Result<HashMap<Key, Row>, DemoError> {
+    async fn table(&self) -> Result<HashMap<Key, RowValues>, DemoError> {
         let select = format!("SELECT id, changes, digest FROM {KEYSPACE}.{}", self.table);
         let prepared = self.session.prepare(select).await.map_err(failed)?;
         let (mut found, mut state) = (HashMap::new(), PagingState::start());
@@ -272,7 +272,7 @@ impl Client {
 /// Returns a point for each second until `end`, and the operations of the whole phase.
 async fn ticks(
     commands: Rc<Commands>,
-    counts: Rc<Counts>,
+    counts: Rc<OperationCounts>,
     end: Instant,
 ) -> (Vec<Point>, Vec<InFlight>, Batches) {
     let (mut points, mut flights, mut all) = (Vec::new(), Vec::new(), Batches::default());

@@ -7,7 +7,7 @@ use batcher::{Command, Footprint, View};
 /// Key of a row.
 pub(super) type Key = (i32,);
 /// Values of a row: the number of changes, and a digest of them that depends on their order.
-pub(super) type Row = (i64, i64);
+pub(super) type RowValues = (i64, i64);
 
 /// Keys of a phase.
 #[derive(Clone, Copy, Debug)]
@@ -56,20 +56,20 @@ pub(super) struct Change {
 }
 
 impl Change {
-    fn after(self, (changes, digest): Row) -> Row {
+    fn after(self, (changes, digest): RowValues) -> RowValues {
         (changes + 1, mix(digest.cast_unsigned() ^ self.number).cast_signed())
     }
 }
 
-impl Command<Key, Row> for Change {
-    type Out = Row;
+impl Command<Key, RowValues> for Change {
+    type Out = RowValues;
 
     fn footprint(&self, footprint: &mut Footprint<Key>) {
         footprint.reads.push(self.key);
         footprint.writes.push(self.key);
     }
 
-    fn apply(self, view: &mut View<'_, Key, Row>) -> Row {
+    fn apply(self, view: &mut View<'_, Key, RowValues>) -> RowValues {
         let row = self.after(view.get(&self.key).copied().unwrap_or_default());
         view.set(&self.key, row);
         row
@@ -78,11 +78,11 @@ impl Command<Key, Row> for Change {
 
 /// The rows after running all commands one after the other.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Model(HashMap<Key, Row>);
+pub(super) struct Model(HashMap<Key, RowValues>);
 
 impl Model {
     /// Runs a command. Returns its output.
-    pub(super) fn run(&mut self, change: Change) -> Row {
+    pub(super) fn run(&mut self, change: Change) -> RowValues {
         let row = self.0.entry(change.key).or_default();
         *row = change.after(*row);
         *row
@@ -93,7 +93,7 @@ impl Model {
     }
 
     /// Returns the number of rows that differ from those of a table, or are in one of both only.
-    pub(super) fn differences(&self, table: &HashMap<Key, Row>) -> usize {
+    pub(super) fn differences(&self, table: &HashMap<Key, RowValues>) -> usize {
         let missing = self.0.keys().filter(|key| !table.contains_key(*key)).count();
         missing + table.iter().filter(|(key, row)| self.0.get(*key) != Some(*row)).count()
     }
@@ -116,7 +116,7 @@ mod tests {
         let outs = [change(A, 1), change(B, 2), change(A, 3)].map(|change| model.run(change));
         let table = HashMap::from([(A, outs[2]), (B, outs[1])]);
         assert_eq!((model.rows(), model.differences(&table)), (2, 0));
-        let swapped = change(A, 1).after(change(A, 3).after(Row::default()));
+        let swapped = change(A, 1).after(change(A, 3).after(RowValues::default()));
         let lost = outs[0];
         for wrong in [swapped, lost] {
             assert_eq!(model.differences(&HashMap::from([(A, wrong), (B, outs[1])])), 1);

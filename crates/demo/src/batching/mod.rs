@@ -27,7 +27,7 @@ use load::{DelayLine, Keys as Population, Pacing, Spec, Workload};
 
 use crate::error::DemoError;
 use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS, UNLIMITED};
-use crate::results::{Capacity, Chapter, MostUseful, Run, Series, Window};
+use crate::results::{Capacity, Chapter, LoadRun, MostUseful, Series, Window};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
 use charts::numbers::{percent, rate, time};
@@ -112,12 +112,12 @@ pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
         DELAY.as_millis(),
         time(command_us)
     ));
-    let run = Run {
+    let run = LoadRun {
         load: "commands in batches over 1 000 000 keys, closed loop".to_string(),
         throughput_per_s: capacity_per_s,
         latency: full.load.latency.unwrap_or_default(),
         // The client may be the limit here: the rate is a part of what client and server can do.
-        ..Run::default()
+        ..LoadRun::default()
     };
     Ok(Capacity { batch: Some(run), ..Capacity::default() })
 }

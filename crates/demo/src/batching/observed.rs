@@ -7,13 +7,13 @@ use std::time::Instant;
 use batcher::{CqlError, CqlStore, Order, Store};
 use load::Latency;
 
-use super::keys::{Key, Row};
+use super::keys::{Key, RowValues};
 use crate::metrics::now_s;
 use crate::results::{InFlight, Point};
 
-/// Counts of operations since the last call of [`Counts::take`].
+/// Counts of operations since the last call of [`OperationCounts::take`].
 #[derive(Debug)]
-pub(super) struct Counts {
+pub(super) struct OperationCounts {
     in_flight: Cell<u64>,
     most: Cell<u64>,
     done: Cell<u64>,
@@ -31,10 +31,10 @@ pub(super) struct Taken {
     pub(super) most: u64,
 }
 
-impl Counts {
-    pub(super) fn new() -> Counts {
+impl OperationCounts {
+    pub(super) fn new() -> OperationCounts {
         let now = Instant::now();
-        Counts {
+        OperationCounts {
             in_flight: Cell::new(0),
             most: Cell::new(0),
             done: Cell::new(0),
@@ -76,26 +76,26 @@ impl Counts {
 }
 
 /// The library's store of a table, with counts.
-pub(super) struct Counted {
-    pub(super) store: CqlStore<Key, Row>,
-    pub(super) counts: Rc<Counts>,
+pub(super) struct CountedStore {
+    pub(super) store: CqlStore<Key, RowValues>,
+    pub(super) counts: Rc<OperationCounts>,
 }
 
-impl Store for Counted {
+impl Store for CountedStore {
     type Slot = Key;
-    type Value = Row;
+    type Value = RowValues;
     type Error = CqlError;
 
-    const ORDER: Order = <CqlStore<Key, Row> as Store>::ORDER;
+    const ORDER: Order = <CqlStore<Key, RowValues> as Store>::ORDER;
 
-    async fn read(&self, slot: &Key) -> Result<Option<Row>, CqlError> {
+    async fn read(&self, slot: &Key) -> Result<Option<RowValues>, CqlError> {
         self.counts.begin();
         let read = self.store.read(slot).await;
         self.counts.end();
         read
     }
 
-    async fn write(&self, slot: &Key, value: Option<Row>, stamp: u64) -> Result<(), CqlError> {
+    async fn write(&self, slot: &Key, value: Option<RowValues>, stamp: u64) -> Result<(), CqlError> {
         self.counts.begin();
         let written = self.store.write(slot, value, stamp).await;
         self.counts.end();
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn counts_begin_anew_with_what_is_in_flight() {
-        let counts = Counts::new();
+        let counts = OperationCounts::new();
         counts.begin();
         counts.begin();
         counts.end();

@@ -3,7 +3,7 @@
 
 use super::judge::{judged, ratio};
 use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS, UNLIMITED};
-use crate::results::{Batches, Chapter, Outcome, Row, Window};
+use crate::results::{Batches, Chapter, ComparisonRow, DemoResults, Window};
 use charts::numbers::{factor, percent, rate, time};
 
 /// Largest deviation of batches from the requested rate, whatever the keys.
@@ -30,7 +30,7 @@ fn throughput(chapter: &Chapter, window: &str) -> Option<f64> {
 }
 
 /// Returns the throughputs with one key: of partitions in parallel, and of batches.
-pub(crate) fn one_key(outcome: &Outcome) -> Option<(f64, f64)> {
+pub(crate) fn one_key(outcome: &DemoResults) -> Option<(f64, f64)> {
     let of = |id: &str| throughput(outcome.chapter(id)?, ONE_KEY);
     Some((of(PER_PARTITION)?, of(BATCHED)?))
 }
@@ -44,7 +44,7 @@ pub(crate) fn deviation(chapter: &Chapter) -> Option<f64> {
     chapter.windows.iter().filter_map(of).reduce(f64::max)
 }
 
-fn deviation_row(chapter: &Chapter) -> Option<Row> {
+fn deviation_row(chapter: &Chapter) -> Option<ComparisonRow> {
     let value = deviation(chapter)?;
     let is_judged = chapter.id == BATCHED;
     let of = |window: &Window| {
@@ -54,7 +54,7 @@ fn deviation_row(chapter: &Chapter) -> Option<Row> {
     };
     let each: Vec<String> = chapter.windows.iter().filter_map(of).collect();
     let asked = chapter.windows.iter().find_map(|window| window.load(COMMANDS)?.asked_per_s)?;
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("largest deviation from the requested rate, {}", how(&chapter.id)),
         seen: percent(value),
         detail: format!("{} commands a second requested; {}", rate(asked), each.join(", ")),
@@ -72,13 +72,13 @@ fn deviation_row(chapter: &Chapter) -> Option<Row> {
 
 /// Compares ten keys with one: throughput of partitions in parallel is proportional to their
 /// number.
-fn proportion_row(chapter: &Chapter) -> Option<Row> {
+fn proportion_row(chapter: &Chapter) -> Option<ComparisonRow> {
     let (one, ten) = (throughput(chapter, ONE_KEY)?, throughput(chapter, TEN_KEYS)?);
     let value = ratio(Some(ten), Some(one))?;
     let asked = chapter.window(TEN_KEYS)?.load(COMMANDS)?.asked_per_s?;
     // At the requested rate the ratio is that of the load, not that of the partitions.
     let is_limited = ten < 0.9 * asked;
-    let row = Row {
+    let row = ComparisonRow {
         what: "partitions in parallel, 10 keys over 1 key".to_string(),
         seen: format!("×{}", factor(value)),
         detail: format!(
@@ -89,16 +89,16 @@ fn proportion_row(chapter: &Chapter) -> Option<Row> {
         goal: format!("×{TEN:.0} ± {:.0}\u{a0}%", TOLERANCE * 100.0),
         value,
         met: is_limited.then_some((value / TEN - 1.0).abs() <= TOLERANCE),
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     let windows: Vec<&Window> = [ONE_KEY, TEN_KEYS].iter().filter_map(|id| chapter.window(id)).collect();
     Some(judged(row, &windows))
 }
 
-fn one_key_row(outcome: &Outcome) -> Option<Row> {
+fn one_key_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     let (partitions, batches) = one_key(outcome)?;
     let value = ratio(Some(batches), Some(partitions))?;
-    Some(Row {
+    Some(ComparisonRow {
         what: "with one key, batches over partitions".to_string(),
         seen: format!("×{}", factor(value)),
         detail: format!(
@@ -107,35 +107,35 @@ fn one_key_row(outcome: &Outcome) -> Option<Row> {
             rate(partitions)
         ),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
 /// Compares the largest numbers of operations in flight, which a burst of new keys causes.
-fn in_flight_row(outcome: &Outcome) -> Option<Row> {
+fn in_flight_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     let most = |id: &str| outcome.chapter(id)?.batches.iter().map(|phase| phase.in_flight_most).max();
     let batches = most(BATCHED)?;
     let limit = outcome.chapter(BATCHED)?.batches.iter().map(|phase| phase.in_flight_limit).max()?;
     let others = [PER_PARTITION, UNLIMITED, THREADS].into_iter().filter_map(|id| Some((how(id), most(id)?)));
     let others: Vec<String> = others.map(|(how, most)| format!("{how}: {most}")).collect();
-    Some(Row {
+    Some(ComparisonRow {
         what: "operations in flight at most, batches".to_string(),
         seen: batches.to_string(),
         detail: others.join("; "),
         goal: format!("≤\u{a0}{limit}"),
         value: batches as f64,
         met: Some(batches <= limit),
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
 /// Compares batches without a limit with N*, which they exceed in a burst and the limit does not.
 /// Without a peak there is nothing to exceed.
-fn peak_row(outcome: &Outcome) -> Option<Row> {
+fn peak_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     let most = |id: &str| outcome.chapter(id)?.batches.iter().map(|phase| phase.in_flight_most).max();
     let (limited, unlimited) = (most(BATCHED)? as f64, most(UNLIMITED)? as f64);
     let found = outcome.chapter(UNLIMITED)?.most_useful?;
-    Some(Row {
+    Some(ComparisonRow {
         what: "operations in flight at most, batches without a limit".to_string(),
         seen: rate(unlimited),
         detail: format!("{limited:.0} with a limit; the server: {}", found.label()),
@@ -146,18 +146,18 @@ fn peak_row(outcome: &Outcome) -> Option<Row> {
         },
         value: unlimited,
         met: found.is_peak.then_some(unlimited > found.n && limited <= found.n),
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
 /// Compares rows and outputs with sequential execution.
-fn results_row(outcome: &Outcome) -> Option<Row> {
+fn results_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     let phases: Vec<&Batches> = outcome.chapters.iter().flat_map(|chapter| &chapter.batches).collect();
     let (rows, wrong) = phases.iter().fold((0, 0), |sum, of| (sum.0 + of.rows, sum.1 + of.wrong));
     if rows == 0 {
         return None;
     }
-    Some(Row {
+    Some(ComparisonRow {
         what: "wrong rows and outputs, all strategies".to_string(),
         seen: rate(wrong as f64),
         detail: format!(
@@ -168,11 +168,11 @@ fn results_row(outcome: &Outcome) -> Option<Row> {
         goal: "0".to_string(),
         value: wrong as f64,
         met: Some(wrong == 0),
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     rows.extend(outcome.chapter(BATCHED).and_then(deviation_row));
     rows.extend(outcome.chapter(PER_PARTITION).and_then(deviation_row));
     rows.extend(outcome.chapter(THREADS).and_then(deviation_row));
@@ -210,7 +210,7 @@ mod tests {
 
     fn check(chapters: Vec<Chapter>, expected: &[(&str, f64, Option<bool>)]) {
         let mut found = Vec::new();
-        rows(&Outcome { chapters, ..Outcome::default() }, &mut found);
+        rows(&DemoResults { chapters, ..DemoResults::default() }, &mut found);
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for (row, (what, value, met)) in found.iter().zip(expected) {
             let is_same = row.what.contains(what) && (row.value - value).abs() < 1e-9 && row.met == *met;
@@ -247,7 +247,7 @@ mod tests {
         {
             let found = MostUseful { n, is_peak, up_to: 4096 };
             let chapters = vec![with(BATCHED, 64, found), with(UNLIMITED, 2048, found)];
-            let outcome = Outcome { chapters, ..Outcome::default() };
+            let outcome = DemoResults { chapters, ..DemoResults::default() };
             let row = peak_row(&outcome).expect("both chapters are there");
             assert_eq!((row.value, row.met), (2048.0, met), "{row:?}");
         }

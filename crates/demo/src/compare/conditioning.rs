@@ -3,7 +3,7 @@
 
 use super::judge::{Labels, judged, median, median_of, ratios, spread};
 use crate::names::{ALONE, CONTROLLED, UNCONTROLLED, WRITES};
-use crate::results::{Chapter, Outcome, Row, Window, WindowLoad};
+use crate::results::{Chapter, ComparisonRow, DemoResults, Window, WindowLoad};
 use charts::numbers::{factor, percent, rate, time};
 
 /// A published result: its name, the value here, and the published values with the controllers off
@@ -37,14 +37,14 @@ const PUBLISHED: [Published; 7] = [
     latency("maximum", |load| load.latency.map(|latency| latency.max_us), 39_500.0, 30_400.0),
 ];
 
-fn row(chapter: &Chapter, published: &Published) -> Option<Row> {
+fn row(chapter: &Chapter, published: &Published) -> Option<ComparisonRow> {
     let Published { name, shown, .. } = published;
     let of = |window: &Window| (published.value)(window.load(WRITES)?);
     let found = ratios(chapter, Labels { base: CONTROLLED, later: UNCONTROLLED }, of);
     let value = median(found.clone())?;
     let [off, on] =
         [UNCONTROLLED, CONTROLLED].map(|label| shown(median_of(chapter, label, of).unwrap_or_default()));
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("{name}, off over on, {}", chapter.title),
         seen: format!("×{}", factor(value)),
         detail: format!(
@@ -55,21 +55,21 @@ fn row(chapter: &Chapter, published: &Published) -> Option<Row> {
         ),
         published: format!("×{}", factor(published.off / published.on)),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     Some(judged(row, &chapter.windows.iter().collect::<Vec<_>>()))
 }
 
-fn alone_row(chapter: &Chapter) -> Option<Row> {
+fn alone_row(chapter: &Chapter) -> Option<ComparisonRow> {
     let cpu = &chapter.window(ALONE)?.cpu;
     let value = cpu.server_part();
-    Some(Row {
+    Some(ComparisonRow {
         what: "a compaction alone, of the core".to_string(),
         seen: percent(value),
         detail: format!("by the server's process; all processes together used {}", percent(cpu.busy_part())),
         published: "everything".to_string(),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn both_p99(chapter: &Chapter) -> Option<[f64; 2]> {
     Some([p99(UNCONTROLLED)?, p99(CONTROLLED)?])
 }
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     for id in ["published_rate", "published_part"] {
         let Some(chapter) = outcome.chapter(id) else { continue };
         rows.extend(PUBLISHED.iter().filter_map(|published| row(chapter, published)));
@@ -111,7 +111,7 @@ mod tests {
         let alone = Cpu { process: 0.98, cores: 1, ..Cpu::default() };
         let alone = Window { id: ALONE.into(), cpu: alone, ..Window::default() };
         let alone = Chapter { id: "background_alone".into(), windows: vec![alone], ..Chapter::default() };
-        let outcome = Outcome { chapters: vec![chapter.clone(), alone], ..Outcome::default() };
+        let outcome = DemoResults { chapters: vec![chapter.clone(), alone], ..DemoResults::default() };
         let mut found = Vec::new();
         rows(&outcome, &mut found);
         let p99 = found.iter().find(|row| row.what.starts_with("p99,")).expect("a row");

@@ -1,6 +1,6 @@
 //! Ratios, medians, and verdicts.
 
-use crate::results::{Chapter, Row, Window};
+use crate::results::{Chapter, ComparisonRow, Window};
 use crate::trust::{OTHERS_MAX, is_late, others};
 use charts::numbers::{factor, percent};
 
@@ -77,7 +77,7 @@ pub(super) fn spread(mut ratios: Vec<f64>) -> String {
 
 /// Removes the verdict if other programs used the server's cores in these phases, or the sender was
 /// late.
-pub(super) fn judged(mut row: Row, windows: &[&Window]) -> Row {
+pub(super) fn judged(mut row: ComparisonRow, windows: &[&Window]) -> ComparisonRow {
     let used = windows.iter().map(|window| others(&window.cpu)).fold(0.0, f64::max);
     if used > OTHERS_MAX && row.met.is_some() {
         row.met = None;

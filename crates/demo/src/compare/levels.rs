@@ -3,7 +3,7 @@
 
 use super::judge::{judged, ratio};
 use crate::names::{BATCH, CAPPED, INTERACTIVE};
-use crate::results::{Chapter, Outcome, Row, Window};
+use crate::results::{Chapter, ComparisonRow, DemoResults, Window};
 use charts::numbers::{factor, percent, time};
 
 /// Effect of the batch load on the interactive load in one chapter.
@@ -41,7 +41,7 @@ fn p99(window: &Window) -> Option<f64> {
     window.latency(INTERACTIVE).map(|latency| latency.p99_us)
 }
 
-fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
+fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<ComparisonRow>) {
     let Some(effect) = Effect::of(chapter) else { return };
     let levels = chapter.id == "two_levels";
     let how = if levels { "a level each" } else { "one level" };
@@ -50,7 +50,7 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
     let shown = |window| time(p99(window).unwrap_or_default());
     if let Some(value) = effect.p99() {
         let detail = format!("{} beside, {} alone", shown(effect.beside), shown(effect.alone));
-        let row = Row {
+        let row = ComparisonRow {
             what: format!("interactive p99, beside/alone, {how}"),
             seen: format!("×{}", factor(value)),
             detail,
@@ -65,7 +65,7 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
     let of_sent = (sent(effect.beside), sent(effect.alone));
     if let (true, Some(value)) = (published, ratio(of_sent.0, of_sent.1)) {
         let shown = |us: Option<f64>| time(us.unwrap_or_default());
-        let row = Row {
+        let row = ComparisonRow {
             what: format!("the same from the time of sending, {how}"),
             seen: format!("×{}", factor(value)),
             detail: format!(
@@ -83,7 +83,7 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
     if let Some(value) = effect.throughput() {
         let rate =
             |window: &Window| charts::numbers::rate(window.throughput(INTERACTIVE).unwrap_or_default());
-        let row = Row {
+        let row = ComparisonRow {
             what: format!("interactive throughput kept, {how}"),
             seen: percent(value),
             detail: format!("{} a second beside, {} alone", rate(effect.beside), rate(effect.alone)),
@@ -99,17 +99,17 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
 /// Returns the fraction of its throughput that the batch load lost beside the interactive load, and
 /// the fraction of the server's CPU that the interactive load takes alone. The latter is the whole
 /// process, since work on sockets belongs to no level.
-pub(crate) fn batch_loss(outcome: &Outcome) -> Option<(f64, f64)> {
+pub(crate) fn batch_loss(outcome: &DemoResults) -> Option<(f64, f64)> {
     let alone = outcome.capacity.batch.as_ref().map(|run| run.throughput_per_s);
     let chapter = outcome.chapter("two_levels")?;
     let kept = ratio(chapter.window("beside")?.throughput(BATCH), alone)?;
     Some((1.0 - kept, chapter.window("before")?.cpu.server_part()))
 }
 
-fn batch_loss_row(outcome: &Outcome, rows: &mut Vec<Row>) {
+fn batch_loss_row(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     let beside = outcome.chapter("two_levels").and_then(|chapter| chapter.window("beside"));
     let (Some((lost, used)), Some(beside)) = (batch_loss(outcome), beside) else { return };
-    let row = Row {
+    let row = ComparisonRow {
         what: "batch throughput lost, a level each".to_string(),
         seen: percent(lost),
         detail: format!("the interactive load alone takes {} of the server's CPU", percent(used)),
@@ -121,24 +121,24 @@ fn batch_loss_row(outcome: &Outcome, rows: &mut Vec<Row>) {
     rows.push(judged(row, &[beside]));
 }
 
-pub(super) fn cap_row(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn cap_row(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     let window = outcome.chapter("cap").and_then(|chapter| chapter.window("capped"));
     let Some((window, value)) = window.and_then(|window| Some((window, window.cpu.part(CAPPED)?))) else {
         return;
     };
-    let row = Row {
+    let row = ComparisonRow {
         what: "cpu_limit = '50%' on an idle machine".to_string(),
         seen: percent(value),
         detail: "of the server's CPU, by a load that always has more to do".into(),
         goal: "50\u{a0}±\u{a0}1\u{a0}%".into(),
         value,
         met: Some((value - 0.5).abs() <= 0.01),
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     rows.push(judged(row, &[window]));
 }
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     for chapter in &outcome.chapters {
         effect_rows(chapter, outcome.shape == "published", rows);
     }

@@ -12,7 +12,7 @@ mod petabyte;
 mod shares;
 mod storage;
 
-use crate::results::{Outcome, Row, Subject};
+use crate::results::{ComparisonRow, DemoResults, Subject};
 
 pub(crate) use batching::{deviation, one_key};
 pub(crate) use conditioning::both_p99;
@@ -46,7 +46,7 @@ pub(crate) fn published_by(subject: Subject) -> &'static str {
 }
 
 /// Returns all rows whose values were measured.
-pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
+pub(crate) fn compare(outcome: &DemoResults) -> Vec<ComparisonRow> {
     let mut rows = Vec::new();
     levels::rows(outcome, &mut rows);
     shares::rows(outcome, &mut rows);

@@ -7,7 +7,7 @@ use load::Latency;
 use super::judge::{judged, median, ratio};
 use crate::names::{ALONE, CAPPED, CONNECTIONS, DASHBOARD, LEVELS, ONE_LEVEL, REPORTS, SHORT};
 use crate::options::Shape;
-use crate::results::{Chapter, OfQuery, Outcome, Row, Window};
+use crate::results::{Chapter, ComparisonRow, DemoResults, OfQuery, Window};
 use charts::numbers::{factor, percent, rate, time};
 
 /// Configured shares and limit, and the tolerances of results.
@@ -77,7 +77,7 @@ pub(crate) fn beside(chapter: &Chapter, how: &str, load: &str) -> Vec<(usize, Ov
     CONNECTIONS.into_iter().filter_map(of).collect()
 }
 
-fn shares_row(chapter: &Chapter, id: &str, how: &str, entitled: f64) -> Option<Row> {
+fn shares_row(chapter: &Chapter, id: &str, how: &str, entitled: f64) -> Option<ComparisonRow> {
     let window = chapter.window(id)?;
     let value = throughputs(window)?;
     let per_s = |load: &str| format!("{:.2}", window.throughput(load).unwrap_or_default());
@@ -85,7 +85,7 @@ fn shares_row(chapter: &Chapter, id: &str, how: &str, entitled: f64) -> Option<R
         rate(queries(window, load).unwrap_or_default().iter().map(|query| query.count as f64).sum())
     };
     let cpu = cpu_ratio(window).map_or(String::new(), |cpu| format!("; CPU {cpu:.2}"));
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("throughput of two clients of queries, {how}"),
         seen: format!("{value:.2}"),
         detail: format!(
@@ -98,15 +98,15 @@ fn shares_row(chapter: &Chapter, id: &str, how: &str, entitled: f64) -> Option<R
         goal: format!("{entitled:.0}\u{a0}±\u{a0}3\u{a0}%"),
         value,
         met: Some((value / entitled - 1.0).abs() <= SHARES_OFF_MAX),
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     Some(judged(row, &[window]))
 }
 
-fn cap_row(window: &Window) -> Row {
+fn cap_row(window: &Window) -> ComparisonRow {
     let value = window.cpu.server_part();
     let own = window.cpu.part(CAPPED).map_or("–".to_string(), percent);
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("cpu_limit = '50%', queries of {}", window.label),
         seen: percent(value),
         detail: format!(
@@ -115,13 +115,13 @@ fn cap_row(window: &Window) -> Row {
         goal: "50\u{a0}±\u{a0}1\u{a0}%".into(),
         value,
         met: Some((value - CAP).abs() <= CAP_OFF_MAX),
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     judged(row, &[window])
 }
 
 /// Compares the p99 of the capped client with the most connections to that with the fewest.
-fn cap_p99_row(chapter: &Chapter) -> Option<Row> {
+fn cap_p99_row(chapter: &Chapter) -> Option<ComparisonRow> {
     let latency = |window: &Window| Some((window.label.clone(), window.latency(CAPPED)?));
     let found: Vec<(String, Latency)> = chapter.windows.iter().filter_map(latency).collect();
     let [(fewest, least), .., (most, last)] = found.as_slice() else { return None };
@@ -129,18 +129,18 @@ fn cap_p99_row(chapter: &Chapter) -> Option<Row> {
     let list = |of: fn(&Latency) -> f64| {
         found.iter().map(|(_, latency)| time(of(latency))).collect::<Vec<_>>().join(" · ")
     };
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("cpu_limit = '50%', p99 of {most} over {fewest}"),
         seen: format!("×{}", factor(value)),
         detail: format!("p99 {}; medians {}", list(|latency| latency.p99_us), list(|latency| latency.p50_us)),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     Some(judged(row, &chapter.windows.iter().collect::<Vec<_>>()))
 }
 
 /// Compares short queries of a client beside the most connections with those beside the fewest.
-fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Row> {
+fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<ComparisonRow> {
     let found = beside(chapter, how, load);
     let [(fewest, least), .., (most, last)] = found.as_slice() else { return None };
     let list = |of: fn(&OverAlone) -> f64| {
@@ -158,7 +158,7 @@ fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Ro
         DASHBOARD => ("medians", "beside"),
         _ => ("medians of the other client", "with"),
     };
-    let row = Row {
+    let row = ComparisonRow {
         what: format!(
             "{}, {medians} {beside} {most} over {beside} {fewest}, {label}",
             chapter.id.replace('_', " ")
@@ -174,17 +174,17 @@ fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Ro
         goal: if judges { format!("≤\u{a0}×{}", factor(GROWTH_MAX)) } else { String::new() },
         value,
         met: judges.then_some(value <= GROWTH_MAX),
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     let own: Vec<&Window> = chapter.windows.iter().filter(|window| window.id.starts_with(how)).collect();
     Some(judged(row, &own))
 }
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     let is_published = outcome.shape == Shape::Published.name();
-    let mut add = |row: Option<Row>, published: &str| {
+    let mut add = |row: Option<ComparisonRow>, published: &str| {
         let published = if is_published { published.to_string() } else { String::new() };
-        rows.extend(row.map(|row| Row { published, ..row }));
+        rows.extend(row.map(|row| ComparisonRow { published, ..row }));
     };
     if let Some(chapter) = outcome.chapter("olap_shares") {
         add(shares_row(chapter, LEVELS, "shares 2:1", SHARES), "2");
@@ -223,8 +223,8 @@ mod tests {
         Window { id: id.into(), label: id.into(), loads, cpu, ..Window::default() }
     }
 
-    fn found(id: &str, windows: Vec<Window>) -> Vec<Row> {
-        let outcome = Outcome { chapters: vec![chapter(id, windows)], ..Outcome::default() };
+    fn found(id: &str, windows: Vec<Window>) -> Vec<ComparisonRow> {
+        let outcome = DemoResults { chapters: vec![chapter(id, windows)], ..DemoResults::default() };
         let mut found = Vec::new();
         rows(&outcome, &mut found);
         assert!(found.iter().all(|row| row.published.is_empty()), "{found:?}");
@@ -281,7 +281,7 @@ mod tests {
         ];
         let shape = Shape::Published.name().to_string();
         let mut found = Vec::new();
-        rows(&Outcome { chapters, shape, ..Outcome::default() }, &mut found);
+        rows(&DemoResults { chapters, shape, ..DemoResults::default() }, &mut found);
         let shown: Vec<(f64, &str, Option<bool>)> =
             found.iter().map(|row| (row.value, &*row.published, row.met)).collect();
         let expected = [

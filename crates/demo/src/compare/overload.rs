@@ -2,7 +2,7 @@
 //! Rates that the generator limited are left out.
 
 use super::judge::{judged, ratio};
-use crate::results::{Chapter, Offered, Outcome, Row, Window};
+use crate::results::{Chapter, ComparisonRow, DemoResults, Offered, Window};
 use crate::trust::GENERATOR_MAX;
 use charts::numbers::{factor, percent, rate, time};
 
@@ -76,22 +76,22 @@ fn windows(chapter: &Chapter, decides: impl Fn(&Offered) -> bool) -> Vec<&Window
 /// Returns a row with a verdict, unless a disturbance forbids it.
 fn verdict(
     chapter: &Chapter,
-    row: Row,
+    row: ComparisonRow,
     goal: String,
     is_met: bool,
     decides: impl Fn(&Offered) -> bool,
-) -> Row {
-    judged(Row { goal, met: Some(is_met), ..row }, &windows(chapter, decides))
+) -> ComparisonRow {
+    judged(ComparisonRow { goal, met: Some(is_met), ..row }, &windows(chapter, decides))
 }
 
-fn goodput(chapter: &Chapter) -> Option<Row> {
+fn goodput(chapter: &Chapter) -> Option<ComparisonRow> {
     let best = best(chapter)?;
     let over = |found: &&Offered| found.part >= 1.0;
     let part = |found: &Offered| found.goodput_per_s / best.min(found.due_per_s).max(1e-9);
     let least = |is_limited| of(chapter, is_limited).filter(over).map(part).reduce(f64::min);
     let value = least(true)?;
     let without = least(false).map_or(String::new(), |least| format!("{} without; ", percent(least)));
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("{}: least goodput from 100 %, of what is possible", chapter.title),
         seen: percent(value),
         detail: format!(
@@ -99,65 +99,65 @@ fn goodput(chapter: &Chapter) -> Option<Row> {
             each(chapter, |found| found.goodput_per_s, rate)
         ),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     let goal = format!("≥\u{a0}{}", percent(GOODPUT_MIN));
     Some(verdict(chapter, row, goal, value >= GOODPUT_MIN, |found| found.part >= 1.0))
 }
 
-fn p99(chapter: &Chapter) -> Option<Row> {
+fn p99(chapter: &Chapter) -> Option<ComparisonRow> {
     let low_us = mean_of(chapter, LOW, true, |found| found.latency.p99_us)?;
     let worst = of(chapter, true).max_by(|a, b| a.latency.p99_us.total_cmp(&b.latency.p99_us))?;
     let target_us = (TARGET_STATEMENTS * worst.cpu_us).clamp(TARGET_US.0, TARGET_US.1);
     let limit_us = (P99_MAX * low_us).max(low_us + 2.0 * target_us);
     let p99_us = worst.latency.p99_us;
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("{}: highest p99 of answers with the limiter", chapter.title),
         seen: time(p99_us),
         detail: format!("at {}", each(chapter, |found| found.latency.p99_us, time)),
         value: p99_us,
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     Some(verdict(chapter, row, format!("≤\u{a0}{}", time(limit_us)), p99_us <= limit_us, |found| {
         found.is_limited
     }))
 }
 
-fn steady(chapter: &Chapter) -> Option<Row> {
+fn steady(chapter: &Chapter) -> Option<ComparisonRow> {
     let alone_us = chapter.offered.iter().find(|found| found.part <= 0.0)?.steady.p99_us;
     let worst = |is_limited| of(chapter, is_limited).map(|found| found.steady.p99_us).reduce(f64::max);
     let value = ratio(worst(true), Some(alone_us))?;
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("{}: p99 of the other level, over alone", chapter.title),
         seen: format!("×{}", factor(value)),
         detail: format!("alone {}; at {}", time(alone_us), each(chapter, |found| found.steady.p99_us, time)),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     let goal = format!("≤\u{a0}×{}", factor(STEADY_MAX));
     Some(verdict(chapter, row, goal, value <= STEADY_MAX, |found| found.is_limited || found.part <= 0.0))
 }
 
-fn cpu(chapter: &Chapter) -> Option<Row> {
+fn cpu(chapter: &Chapter) -> Option<ComparisonRow> {
     let of = |is_limited| mean_of(chapter, LOW, is_limited, |found| found.cpu_us);
     let (off, on) = (of(false)?, of(true)?);
     let value = ratio(Some(on), Some(off))? - 1.0;
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("{}: additional CPU of the limiter at 40 %", chapter.title),
         seen: percent(value),
         detail: format!("{off:.2} µs an answer off, {on:.2} µs on, all groups of the server together"),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     let goal = format!("≤\u{a0}{}", percent(CPU_MAX));
     Some(verdict(chapter, row, goal, value <= CPU_MAX, |found| found.part == LOW))
 }
 
-fn refusals(chapter: &Chapter) -> Option<Row> {
+fn refusals(chapter: &Chapter) -> Option<ComparisonRow> {
     let value = mean_of(chapter, LOW, true, |found| {
         found.refused_per_s + found.turned_away_per_s + found.failed_per_s
     })?;
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("{}: refusals a second with the limiter at 40 %", chapter.title),
         seen: format!("{value:.1}"),
         detail: format!(
@@ -165,27 +165,27 @@ fn refusals(chapter: &Chapter) -> Option<Row> {
             each(chapter, |found| found.refused_per_s + found.turned_away_per_s, rate)
         ),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     let is_deciding = |found: &Offered| found.part == LOW && found.is_limited;
     Some(verdict(chapter, row, "0".to_string(), value <= 0.0, is_deciding))
 }
 
 /// Lists the rates at which the generator was the limit.
-fn left_out(chapter: &Chapter) -> Option<Row> {
+fn left_out(chapter: &Chapter) -> Option<ComparisonRow> {
     let out = chapter.offered.iter().filter(|found| !is_valid(found));
     let out: Vec<String> =
         out.map(|found| format!("{} ({})", found.label(), percent(found.generator_cpu))).collect();
-    (!out.is_empty()).then(|| Row {
+    (!out.is_empty()).then(|| ComparisonRow {
         what: format!("{}: left out, the generator was the limit", chapter.title),
         seen: out.len().to_string(),
         detail: format!("CPU of its core: {}", out.join(", ")),
         value: out.len() as f64,
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     for chapter in outcome.chapters.iter().filter(|chapter| !chapter.offered.is_empty()) {
         let all = [
             goodput(chapter),
@@ -231,7 +231,7 @@ mod tests {
         change(&mut all);
         let chapter = Chapter { title: "Reads".into(), offered: all, ..Chapter::default() };
         let mut found = Vec::new();
-        rows(&Outcome { chapters: vec![chapter], ..Outcome::default() }, &mut found);
+        rows(&DemoResults { chapters: vec![chapter], ..DemoResults::default() }, &mut found);
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for (row, (what, value, met)) in found.iter().zip(expected) {
             let is_same = row.what.contains(what) && (row.value - value).abs() < 1e-9 && row.met == *met;

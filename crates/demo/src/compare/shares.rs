@@ -2,7 +2,7 @@
 //! loads are also limited by the rates that they request.
 
 use crate::names::LOADS;
-use crate::results::{Chapter, Outcome, Row, Window};
+use crate::results::{Chapter, ComparisonRow, DemoResults, Window};
 use charts::numbers::{percent, rate};
 
 /// Phases, their shares, and the published ratio of operations.
@@ -15,7 +15,7 @@ const CASES: [(&str, &[f64], &str); 3] = [
 /// Tolerance of the ratio of throttled loads.
 const THROTTLED_OFF_MAX: f64 = 0.05;
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     for (id, shares, published) in CASES {
         let window = outcome.chapter("shares").and_then(|chapter| chapter.window(id));
         rows.extend(window.and_then(|window| backlogged(window, id, shares, published)));
@@ -43,14 +43,14 @@ fn measured(window: &Window, count: usize) -> Option<(Vec<f64>, Vec<f64>)> {
     Some((cpu, operations))
 }
 
-fn backlogged(window: &Window, id: &str, shares: &[f64], published: &str) -> Option<Row> {
+fn backlogged(window: &Window, id: &str, shares: &[f64], published: &str) -> Option<ComparisonRow> {
     let (cpu, operations) = measured(window, shares.len())?;
     let off = cpu.iter().zip(shares).map(|(used, shares_of_load)| {
         let (used, entitled) = (used / cpu[0].max(1e-9), shares_of_load / shares[0]);
         (used / entitled - 1.0).abs()
     });
     let worst = off.fold(0.0, f64::max);
-    Some(Row {
+    Some(ComparisonRow {
         what: format!("shares {id}, always more to do"),
         seen: format!("CPU {}", over_first(&cpu)),
         detail: format!("operations {}; CPU off by {} at most", over_first(&operations), percent(worst)),
@@ -79,7 +79,7 @@ fn demand(chapter: &Chapter, load: &str, window: &Window) -> Option<f64> {
     Some(rate_per_s + unsent / (window.end_s - window.begin_s).max(1e-9))
 }
 
-fn throttled(chapter: &Chapter, id: &str, shares: &[f64], published: &str) -> Option<Row> {
+fn throttled(chapter: &Chapter, id: &str, shares: &[f64], published: &str) -> Option<ComparisonRow> {
     let [first, second] = shares else { return None };
     let window = chapter.window(id)?;
     let (cpu, operations) = measured(window, 2)?;
@@ -89,7 +89,7 @@ fn throttled(chapter: &Chapter, id: &str, shares: &[f64], published: &str) -> Op
     let demand_cpu = [demands[0] * cost[0], demands[1] * cost[1]];
     let value = cpu[1] / cpu[0].max(1e-9);
     let goal = attainable(cpu[0] + cpu[1], demand_cpu, second / (first + second))?;
-    Some(Row {
+    Some(ComparisonRow {
         what: format!("shares {id}, throttled at 74 % each"),
         seen: format!("CPU {value:.2}"),
         detail: format!(
@@ -110,7 +110,7 @@ fn throttled(chapter: &Chapter, id: &str, shares: &[f64], published: &str) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Cpu, Point, Run, Series, WindowLoad};
+    use crate::results::{Cpu, LoadRun, Point, Series, WindowLoad};
 
     fn check(total: f64, demand: f64, part: f64, expected: f64) {
         let found = attainable(total, [demand, demand], part).expect("a ratio");
@@ -135,7 +135,7 @@ mod tests {
         ];
         let chapter = Chapter {
             series: vec![Series { load: "load2".into(), points }],
-            runs: vec![Run { load: "load2".into(), asked_per_s: Some(74.0), ..Run::default() }],
+            runs: vec![LoadRun { load: "load2".into(), asked_per_s: Some(74.0), ..LoadRun::default() }],
             ..Chapter::default()
         };
         let window = Window { begin_s: 12.0, end_s: 22.0, ..Window::default() };
@@ -164,7 +164,7 @@ mod tests {
             ..Window::default()
         };
         let series = |name: &str| Series { load: name.into(), points: Vec::new() };
-        let run = |name: &str| Run { load: name.into(), asked_per_s: Some(74.0), ..Run::default() };
+        let run = |name: &str| LoadRun { load: name.into(), asked_per_s: Some(74.0), ..LoadRun::default() };
         let chapter = Chapter {
             windows: vec![window],
             series: vec![series("load1"), series("load2")],

@@ -4,7 +4,7 @@
 
 use super::judge::{Labels, judged, median, ratio, ratios, spread};
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
-use crate::results::{Chapter, Outcome, Point, Row, StoragePoint, Window};
+use crate::results::{Chapter, ComparisonRow, DemoResults, Point, StoragePoint, Window};
 use charts::numbers::{factor, percent, rate, time};
 
 /// Goals: the p99 beside flushes over the p99 in memory, and the deviation of throughput from the
@@ -45,12 +45,12 @@ fn how(controllers: bool) -> &'static str {
     if controllers { "controllers on" } else { "controllers off" }
 }
 
-fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
+fn latency_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let value = cost(chapter)?;
     let [flushing, in_memory] = [FLUSHING, IN_MEMORY].map(|kind| p99s(chapter, kind));
     let shown = |values: &Vec<f64>| time(median(values.clone()).unwrap_or_default());
     let how = how(controllers);
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("write p99, flushing/in memory, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
@@ -64,7 +64,7 @@ fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         goal: if controllers { format!("≤\u{a0}×{P99_MAX}") } else { String::new() },
         value,
         met: controllers.then_some(value <= P99_MAX),
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
 }
@@ -85,7 +85,7 @@ fn seconds(chapter: &Chapter, label: &str) -> Vec<f64> {
 
 /// Compares single seconds. A pause of the machine affects one second, but also the p99 of a whole
 /// phase.
-fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
+fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let both = [FLUSHING, IN_MEMORY].map(|kind| seconds(chapter, kind));
     let [flushing, in_memory] = both.each_ref().map(|of| of.get(of.len() / 4).copied());
     let (quiet, quiet_in_memory) = (flushing?, in_memory?);
@@ -93,7 +93,7 @@ fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let (flushing, in_memory) = (flushing?, in_memory?);
     let value = ratio(Some(flushing), Some(in_memory))?;
     let how = how(controllers);
-    Some(Row {
+    Some(ComparisonRow {
         what: format!("the same of single seconds, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
@@ -105,11 +105,11 @@ fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
             time(quiet_in_memory)
         ),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
-fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
+fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let requested = chapter.windows.iter().find_map(|window| window.load(WRITES)?.asked_per_s)?;
     let done: Vec<f64> = chapter.windows.iter().filter_map(|window| window.throughput(WRITES)).collect();
     let deviation = |done: &f64| (done / requested - 1.0).abs();
@@ -117,7 +117,7 @@ fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let how = how(controllers);
     let (least, most) =
         (done.iter().copied().fold(f64::INFINITY, f64::min), done.iter().copied().fold(0.0, f64::max));
-    let row = Row {
+    let row = ComparisonRow {
         what: format!("largest deviation from the requested rate, {how}"),
         seen: percent(value),
         detail: format!(
@@ -129,18 +129,18 @@ fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         goal: if controllers { format!("≤\u{a0}{}", percent(DEVIATION_MAX)) } else { String::new() },
         value,
         met: controllers.then_some(value <= DEVIATION_MAX),
-        ..Row::default()
+        ..ComparisonRow::default()
     };
     Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
 }
 
 /// Reports the amount of background work.
-fn work_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
+fn work_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let sum = |of: fn(&StoragePoint) -> f64| chapter.storage.iter().map(of).sum::<f64>();
     let (flushed, compacted) = (sum(|p| p.flush_bytes_per_s), sum(|p| p.compaction_bytes_per_s));
     let value = ratio(Some(flushed + compacted), Some(flushed))?;
     let how = how(controllers);
-    Some(Row {
+    Some(ComparisonRow {
         what: format!("written by flush and compaction, over flush, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
@@ -153,17 +153,17 @@ fn work_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
             chapter.storage_mean(FLUSHING, StoragePoint::background_bytes_per_s) / 1e6
         ),
         value,
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
 /// Compares the temporary space of a compaction with a goal.
-fn space_row(chapter: &Chapter, goal: Option<f64>) -> Option<Row> {
+fn space_row(chapter: &Chapter, goal: Option<f64>) -> Option<ComparisonRow> {
     let value = chapter.temporary_space()?;
     let (first, last) = (chapter.space.first()?, chapter.space.last()?);
     let megabytes = |bytes: f64| format!("{:.0} MB", bytes / 1e6);
     let highest = chapter.space.iter().map(|point| point.bytes).fold(0.0, f64::max);
-    Some(Row {
+    Some(ComparisonRow {
         what: format!("temporary space, {}", chapter.id.replace('_', "-")),
         seen: percent(value),
         detail: format!(
@@ -177,11 +177,11 @@ fn space_row(chapter: &Chapter, goal: Option<f64>) -> Option<Row> {
         goal: goal.map_or(String::new(), |most| format!("≤\u{a0}{}", percent(most))),
         value,
         met: goal.map(|most| value <= most),
-        ..Row::default()
+        ..ComparisonRow::default()
     })
 }
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     for (id, goal) in [("incremental", Some(TEMPORARY_MAX)), ("size_tiered", None)] {
         rows.extend(outcome.chapter(id).and_then(|chapter| space_row(chapter, goal)));
     }
@@ -215,7 +215,7 @@ mod tests {
         let point =
             StoragePoint { flush_bytes_per_s: 10.0, compaction_bytes_per_s: 20.0, ..StoragePoint::default() };
         let chapter = Chapter { id: id.into(), windows, storage: vec![point], ..Chapter::default() };
-        let outcome = Outcome { chapters: vec![chapter], ..Outcome::default() };
+        let outcome = DemoResults { chapters: vec![chapter], ..DemoResults::default() };
         let mut found = Vec::new();
         rows(&outcome, &mut found);
         assert_eq!(found.len(), 3, "{found:?}");

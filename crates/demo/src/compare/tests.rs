@@ -6,7 +6,7 @@ use load::Latency;
 
 use super::*;
 use crate::names::{BATCH, CAPPED, INTERACTIVE};
-use crate::results::{Chapter, Cpu, Run, Window, WindowLoad};
+use crate::results::{Chapter, Cpu, LoadRun, Window, WindowLoad};
 
 fn window(id: &str, loads: &[(&str, f64, f64)], cpu: &[(&str, f64)]) -> Window {
     let load = |(name, rate, p99): &(&str, f64, f64)| WindowLoad {
@@ -26,11 +26,11 @@ fn window(id: &str, loads: &[(&str, f64, f64)], cpu: &[(&str, f64)]) -> Window {
     }
 }
 
-fn outcome(chapters: Vec<Chapter>) -> Outcome {
-    Outcome { chapters, ..Outcome::default() }
+fn outcome(chapters: Vec<Chapter>) -> DemoResults {
+    DemoResults { chapters, ..DemoResults::default() }
 }
 
-fn check(outcome: &Outcome, what: &str, value: f64, met: Option<bool>) {
+fn check(outcome: &DemoResults, what: &str, value: f64, met: Option<bool>) {
     let rows = compare(outcome);
     let row = rows.iter().find(|row| row.what.contains(what)).unwrap_or_else(|| panic!("{what}: {rows:?}"));
     assert!((row.value - value).abs() < 1e-9 && row.met == met, "{row:?}");
@@ -51,9 +51,9 @@ fn effect_is_a_ratio_within_one_run() {
     (both.chapters[1].windows[0].cpu.process, both.chapters[1].windows[0].cpu.busy) = (0.4, 0.4);
     check(&both, "beside/alone, a level each", 1.15, Some(true));
     check(&both, "throughput kept, a level each", 0.999, Some(true));
-    both.capacity.batch = Some(Run { throughput_per_s: 1000.0, ..Run::default() });
+    both.capacity.batch = Some(LoadRun { throughput_per_s: 1000.0, ..LoadRun::default() });
     check(&both, "batch throughput lost", 0.4, Some(true));
-    both.capacity.batch = Some(Run { throughput_per_s: 1200.0, ..Run::default() });
+    both.capacity.batch = Some(LoadRun { throughput_per_s: 1200.0, ..LoadRun::default() });
     check(&both, "batch throughput lost", 0.5, Some(false));
 }
 
@@ -97,5 +97,5 @@ fn cap_is_a_fraction_of_all_cores() {
 
 #[test]
 fn empty_outcome_has_no_rows() {
-    assert!(compare(&Outcome::default()).is_empty());
+    assert!(compare(&DemoResults::default()).is_empty());
 }

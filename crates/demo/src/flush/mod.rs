@@ -20,7 +20,7 @@ use crate::error::DemoError;
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::options::FlushOptions;
 use crate::pairs::pairs;
-use crate::results::{Capacity, Chapter, Run, Series, StoragePoint, Window, WindowLoad};
+use crate::results::{Capacity, Chapter, LoadRun, Series, StoragePoint, Window, WindowLoad};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
 
@@ -80,7 +80,7 @@ pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     let pacing = Pacing::Closed { in_flight: BACKLOG, seconds };
     let spec = Spec { warmup_s, ..writes(stage, pacing) };
     let report = stage.run("writes, closed loop", &spec)?;
-    let written = Run::of("writes, flushes and compactions to their end included", &report, 0);
+    let written = LoadRun::of("writes, flushes and compactions to their end included", &report, 0);
     let Some(mut written) = written.filter(|run| run.throughput_per_s >= 1.0) else {
         return Err(DemoError::Failed("The server answered no writes.".into()));
     };
@@ -187,7 +187,7 @@ impl Phase {
         stage.restart(&flags)?;
         let (report, begin_s, end_s) = open_loop(stage, self.rate_per_s, self.warmup_s, self.seconds)?;
         let cpu = stage.probe.between(begin_s, end_s);
-        let run = Run::of(WRITES, &report, 0).unwrap_or_default();
+        let run = LoadRun::of(WRITES, &report, 0).unwrap_or_default();
         let loads = vec![WindowLoad::of(run, &report.steps[0])];
         chapter.windows.push(Window { id: self.id, label: self.label, begin_s, end_s, loads, cpu });
         chapter.series[0].points.extend(Series::of(WRITES, &report.seconds).points);

@@ -17,7 +17,7 @@ use crate::compare::expected;
 use crate::error::DemoError;
 use crate::names::{USER_WRITES, USERS};
 use crate::open_loop::Search;
-use crate::results::{Chapter, Run, Series, Window, WindowLoad};
+use crate::results::{Chapter, LoadRun, Series, Window, WindowLoad};
 use crate::stage::{KEYSPACE, Stage};
 
 /// Part of capacity.
@@ -74,7 +74,7 @@ fn ingest(stage: &mut Stage, id: &str, strategy: &str, options: &str) -> Result<
     let dir = stage.folder.file("data");
     let (report, space) = watch(&dir, SAMPLE_EVERY, || stage.run(USER_WRITES, &spec))?;
     stage.probe.mark();
-    let (Some(run), Some(step)) = (Run::of(USER_WRITES, &report, 0), report.steps.first()) else {
+    let (Some(run), Some(step)) = (LoadRun::of(USER_WRITES, &report, 0), report.steps.first()) else {
         return Err(DemoError::Failed("The server answered no writes.".into()));
     };
     let begin_s = step.begin_unix_ms as f64 / 1e3;

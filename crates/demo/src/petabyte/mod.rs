@@ -29,7 +29,7 @@ use crate::error::DemoError;
 use crate::names::{APPLICATION, USERS};
 use crate::open_loop::{self, Search};
 use crate::pairs::pairs;
-use crate::results::{Capacity, Chapter, Run};
+use crate::results::{Capacity, Chapter, LoadRun};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
 
@@ -101,21 +101,26 @@ fn table(stage: &mut Stage, user: &str, rows: u64) -> Result<(), DemoError> {
 
 /// Returns the results of a closed loop, with the highest rate of an open loop that is answered in
 /// time as its throughput.
-fn capacity(stage: &mut Stage, name: &str, spec: Spec, search: &Search) -> Result<Run, DemoError> {
+fn capacity(stage: &mut Stage, name: &str, spec: Spec, search: &Search) -> Result<LoadRun, DemoError> {
     let pacing = Pacing::Closed { in_flight: BACKLOG, seconds: stage.times.capacity };
     let closed = Spec { warmup_s: stage.times.settle, pacing, ..spec.clone() };
     let report = stage.run(&format!("{name}, closed loop"), &closed)?;
-    let closed = Run::of(name, &report, 0).filter(|run| run.throughput_per_s >= 1.0);
+    let closed = LoadRun::of(name, &report, 0).filter(|run| run.throughput_per_s >= 1.0);
     let closed = closed.ok_or_else(|| DemoError::Failed("The server answered no requests.".into()))?;
     let rising = Spec { time_limit_s: Some(IN_TIME_S), ..spec };
     let per_s = open_loop::capacity(stage, rising, search, closed.throughput_per_s)?;
     let closed_per_s = closed.throughput_per_s;
     stage.print(&format!("{name}: {per_s:.0}/s in time; {closed_per_s:.0}/s in the closed loop"));
-    Ok(Run { throughput_per_s: per_s, ..closed })
+    Ok(LoadRun { throughput_per_s: per_s, ..closed })
 }
 
 /// Returns the highest rate of reads of these rows that is answered in time.
-fn read_capacity(stage: &mut Stage, name: &str, user: &str, bypass_cache: bool) -> Result<Run, DemoError> {
+fn read_capacity(
+    stage: &mut Stage,
+    name: &str,
+    user: &str,
+    bypass_cache: bool,
+) -> Result<LoadRun, DemoError> {
     let search = Search { first: 0.25, ratio: 1.13, count: 12, seconds: stage.times.petabyte.phase / 2.0 };
     let spec = data(stage, user, Pacing::Open(Vec::new()), Workload::Read);
     capacity(stage, name, Spec { bypass_cache, ..spec }, &search)

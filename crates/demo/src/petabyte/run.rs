@@ -7,7 +7,7 @@ use crate::compare::expected;
 use crate::error::DemoError;
 use crate::names::{APPLICATION, APPLICATION_WRITES, USER_WRITES, USERS};
 use crate::open_loop::together;
-use crate::results::{Chapter, Run, Series, Window, WindowLoad};
+use crate::results::{Chapter, LoadRun, Series, Window, WindowLoad};
 use crate::stage::Stage;
 
 /// The application's part of the requests.
@@ -168,7 +168,7 @@ fn window_load(name: &str, reports: &[&Report], index: usize, kind: OpKind) -> O
     let mut all = step.latencies.clone();
     sending[1..].iter().for_each(|(_, step)| all.add(&step.latencies));
     let latencies = all.of(kind);
-    let load = WindowLoad::of(Run::of(name, first, index)?, step);
+    let load = WindowLoad::of(LoadRun::of(name, first, index)?, step);
     let sum = |of: &dyn Fn(&load::StepReport) -> f64| sending.iter().map(|(_, step)| of(step)).sum();
     (!latencies.is_empty()).then(|| WindowLoad {
         latency: Some(Latency::of(latencies)),

@@ -13,14 +13,14 @@ const OTHER_LEVELS: usize = 4;
 const OTHERS: usize = 5;
 
 /// Part of the use of the server's cores.
-struct Part {
+struct CpuPart {
     name: String,
     class: usize,
     of: Box<dyn Fn(&CpuPoint) -> f64>,
 }
 
 /// Returns the parts of a chapter about levels: loads, other levels, and the rest.
-fn parts(chapter: &Chapter) -> Vec<Part> {
+fn parts(chapter: &Chapter) -> Vec<CpuPart> {
     // The only load of the demo of batches runs in the default level.
     let is_alone = !chapter.batches.is_empty();
     let mut names: Vec<String> = match is_alone {
@@ -40,20 +40,20 @@ fn parts(chapter: &Chapter) -> Vec<Part> {
             "default" => "both loads".to_string(),
             _ => name.clone(),
         };
-        Part {
+        CpuPart {
             name: shown,
             class: if index < loads { index } else { OTHER_LEVELS },
             of: Box::new(move |point: &CpuPoint| point.levels.get(&name).copied().unwrap_or(0.0)),
         }
     };
-    let mut parts: Vec<Part> = names.into_iter().enumerate().map(level).collect();
+    let mut parts: Vec<CpuPart> = names.into_iter().enumerate().map(level).collect();
     let counted = |point: &CpuPoint| point.levels.values().sum::<f64>();
-    parts.push(Part {
+    parts.push(CpuPart {
         name: "server, in no level".to_string(),
         class: OTHERS,
         of: Box::new(move |point| (point.process - counted(point)).max(0.0)),
     });
-    parts.push(Part {
+    parts.push(CpuPart {
         name: "others, beside the server".to_string(),
         class: OTHERS,
         of: Box::new(|point| (point.busy - point.process.max(point.levels.values().sum())).max(0.0)),
@@ -62,8 +62,8 @@ fn parts(chapter: &Chapter) -> Vec<Part> {
 }
 
 /// Returns the parts of a chapter about storage: the load, and background work.
-fn storage_parts() -> Vec<Part> {
-    let group = |name: &'static str, class: usize| Part {
+fn storage_parts() -> Vec<CpuPart> {
+    let group = |name: &'static str, class: usize| CpuPart {
         name: name.to_string(),
         class,
         of: Box::new(move |point: &CpuPoint| point.groups.get(name).copied().unwrap_or(0.0)),
@@ -74,16 +74,16 @@ fn storage_parts() -> Vec<Part> {
         point.levels.values().sum::<f64>() + groups.iter().sum::<f64>()
     };
     vec![
-        Part { name: "writes".to_string(), class: 0, of: Box::new(|point| point.levels.values().sum()) },
+        CpuPart { name: "writes".to_string(), class: 0, of: Box::new(|point| point.levels.values().sum()) },
         group("log", LOG),
         group("flush", FLUSH),
         group("compaction", COMPACTION),
-        Part {
+        CpuPart {
             name: "server, in no group".to_string(),
             class: OTHERS,
             of: Box::new(move |point| (point.process - all(point)).max(0.0)),
         },
-        Part {
+        CpuPart {
             name: "others, beside the server".to_string(),
             class: OTHERS,
             of: Box::new(move |point| (point.busy - point.process.max(all(point))).max(0.0)),

@@ -3,7 +3,7 @@
 use super::{batching, cpu, olap, overload, storage};
 use crate::compare::over_first;
 use crate::names::{APPLICATION, BATCH, INTERACTIVE, USER_WRITES, USERS, WRITES};
-use crate::results::{Chapter, Outcome, Point, Series, Subject, Window};
+use crate::results::{Chapter, DemoResults, Point, Series, Subject, Window};
 use charts::numbers::{number, percent, rate, round_time, time};
 use charts::{Across, Band, Figure, Line, Note, Panel, Rule, Scale};
 
@@ -12,7 +12,7 @@ use charts::{Across, Band, Figure, Line, Note, Panel, Rule, Scale};
 const RATE_CUT: f64 = 1.4;
 
 /// Returns the figure of a chapter.
-pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
+pub(super) fn of(outcome: &DemoResults, chapter: &Chapter) -> Figure {
     if outcome.subject == Subject::Overload {
         return overload::figure(chapter, &[false, true]);
     }
@@ -48,7 +48,7 @@ fn line(chapter: &Chapter, series: &Series, value: fn(&Point) -> f64) -> Line {
 }
 
 /// Returns the name of a load's requests.
-fn requests(outcome: &Outcome, load: &str) -> &'static str {
+fn requests(outcome: &DemoResults, load: &str) -> &'static str {
     if load == WRITES || load == USER_WRITES {
         "rows"
     } else if load == APPLICATION {
@@ -61,7 +61,7 @@ fn requests(outcome: &Outcome, load: &str) -> &'static str {
 }
 
 /// Returns the panel of one load. Rates of slices and single-row reads are not comparable.
-fn apart(outcome: &Outcome, chapter: &Chapter, series: &Series) -> Panel {
+fn apart(outcome: &DemoResults, chapter: &Chapter, series: &Series) -> Panel {
     let load = series.load.as_str();
     let mut line = line(chapter, series, |point| point.rate_per_s);
     let in_window = |window: &Window| window.loads.iter().find(|found| found.load == load).cloned();

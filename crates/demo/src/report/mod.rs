@@ -17,14 +17,14 @@ use crate::compare::published_by;
 use crate::headline;
 use crate::listing::machine_line;
 use crate::names::INTERACTIVE;
-use crate::results::{Chapter, Outcome, Subject, Window};
+use crate::results::{Chapter, DemoResults, Subject, Window};
 use charts::numbers::{percent, rate};
 use charts::{begin, draw, end, escaped, figure_element, notes_element};
 
 pub(crate) use picture::picture;
 
 /// Returns the page.
-pub(crate) fn page(outcome: &Outcome) -> String {
+pub(crate) fn page(outcome: &DemoResults) -> String {
     let mut out = begin("fairlane demo");
     head(&mut out, outcome);
     let shown = main_figure(&mut out, outcome);
@@ -44,7 +44,7 @@ pub(crate) fn page(outcome: &Outcome) -> String {
     out
 }
 
-fn head(out: &mut String, outcome: &Outcome) {
+fn head(out: &mut String, outcome: &DemoResults) {
     // Writing to a String cannot fail.
     let _ = write!(out, "<h1>{}</h1>", escaped(&headline::headline(outcome)));
     for sentence in [Some(headline::sentence(outcome)), headline::batch(outcome)].into_iter().flatten() {
@@ -55,7 +55,7 @@ fn head(out: &mut String, outcome: &Outcome) {
 }
 
 /// Writes the circumstances of the run.
-fn about(out: &mut String, outcome: &Outcome) {
+fn about(out: &mut String, outcome: &DemoResults) {
     let form = if outcome.quick { "quick: phases of seconds, coarse results" } else { "full" };
     let shape = if outcome.shape == "published" {
         "published: single-row reads, 200 in flight at 20 % of capacity beside 1800 unbounded"
@@ -85,7 +85,7 @@ fn about(out: &mut String, outcome: &Outcome) {
     out.push_str("</dl>");
 }
 
-fn capacity(outcome: &Outcome) -> String {
+fn capacity(outcome: &DemoResults) -> String {
     let runs = [&outcome.capacity.reads, &outcome.capacity.batch, &outcome.capacity.writes];
     let capacities = runs
         .into_iter()
@@ -103,7 +103,7 @@ fn capacity(outcome: &Outcome) -> String {
     capacities.join("; ")
 }
 
-fn comparison(out: &mut String, outcome: &Outcome) {
+fn comparison(out: &mut String, outcome: &DemoResults) {
     let rows = &outcome.comparison;
     let published = rows.iter().any(|row| !row.published.is_empty());
     let heading = if published { "Compared with published results" } else { "Compared with the goals" };
@@ -144,7 +144,7 @@ fn comparison(out: &mut String, outcome: &Outcome) {
 
 /// Writes two chapters side by side, on the same axes, or the first chapter. Returns the number of
 /// chapters that need no section of their own.
-fn main_figure(out: &mut String, outcome: &Outcome) -> usize {
+fn main_figure(out: &mut String, outcome: &DemoResults) -> usize {
     let Some(pair) = picture::pair(outcome) else {
         let first = outcome.chapters.first();
         first.into_iter().for_each(|chapter| section(out, outcome, chapter));
@@ -181,7 +181,7 @@ fn remark(chapter: &Chapter) -> &'static str {
     }
 }
 
-fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
+fn section(out: &mut String, outcome: &DemoResults, chapter: &Chapter) {
     let _ = write!(
         out,
         "<h2 id=\"{}\">{}</h2><p>{}{}</p>",

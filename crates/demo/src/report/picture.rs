@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::{figure, overload};
 use crate::listing::machine_line;
 use crate::names::{BATCHED, PER_PARTITION};
-use crate::results::{Outcome, Subject};
+use crate::results::{DemoResults, Subject};
 use charts::{Figure, HALF, Panel, SPACE, escaped, file, group};
 
 /// Gives panels with the same index the same axis.
@@ -28,7 +28,7 @@ fn same_axes(figures: &mut [Figure]) {
 }
 
 /// Returns the figures of both chapters with their headings. `None` unless both were measured.
-pub(super) fn pair(outcome: &Outcome) -> Option<[(String, Figure); 2]> {
+pub(super) fn pair(outcome: &DemoResults) -> Option<[(String, Figure); 2]> {
     if outcome.subject == Subject::Overload {
         let chapter = outcome.chapters.first()?;
         let mut figures = [false, true].map(|is_limited| overload::figure(chapter, &[is_limited]));
@@ -50,7 +50,7 @@ pub(super) fn pair(outcome: &Outcome) -> Option<[(String, Figure); 2]> {
 }
 
 /// Returns the picture as an SVG file. `None` unless both chapters were measured.
-pub(crate) fn picture(outcome: &Outcome) -> Option<String> {
+pub(crate) fn picture(outcome: &DemoResults) -> Option<String> {
     let pair = pair(outcome)?;
     let head = HALF.text * 2.6;
     let mut drawings = String::new();

@@ -1,14 +1,14 @@
 //! Tables of the report: loads, use of the cores, and times inside the server.
 
 use crate::listing::{self, percentiles, phase, usage};
-use crate::results::Outcome;
+use crate::results::DemoResults;
 use charts::numbers::{percent, rate, time};
 use charts::{close_table as close, heading, open_table as open, row};
 
 const DASH: &str = "–";
 
 /// Writes all loads with their latencies.
-pub(super) fn loads(out: &mut String, outcome: &Outcome) {
+pub(super) fn loads(out: &mut String, outcome: &DemoResults) {
     out.push_str("<h2>Every load</h2>");
     let names = percentiles(&load::Latency::default()).map(|(name, _)| name);
     let columns = [&["Load", "answered a second"], &names[..]].concat();
@@ -31,7 +31,7 @@ pub(super) fn loads(out: &mut String, outcome: &Outcome) {
 }
 
 /// Writes the use of the cores.
-pub(super) fn cores(out: &mut String, outcome: &Outcome) {
+pub(super) fn cores(out: &mut String, outcome: &DemoResults) {
     out.push_str(
         "<h2>Use of the cores</h2><p>Use by all processes, and by the server's process. A large difference means \
          that other programs used the server's cores. A sender above 80 % of its core also measures itself. Its \
@@ -55,7 +55,7 @@ pub(super) fn cores(out: &mut String, outcome: &Outcome) {
 }
 
 /// Writes each offered rate of the demo of overload.
-pub(super) fn offered(out: &mut String, outcome: &Outcome) {
+pub(super) fn offered(out: &mut String, outcome: &DemoResults) {
     if outcome.chapters.iter().all(|chapter| chapter.offered.is_empty()) {
         return;
     }
@@ -106,7 +106,7 @@ pub(super) fn offered(out: &mut String, outcome: &Outcome) {
 }
 
 /// Writes the server's own measurements of requests, if there are any.
-pub(super) fn served(out: &mut String, outcome: &Outcome) {
+pub(super) fn served(out: &mut String, outcome: &DemoResults) {
     let phases = outcome.chapters.iter().flat_map(|chapter| &chapter.windows);
     if phases.clone().all(|window| window.cpu.served.is_empty()) {
         return;

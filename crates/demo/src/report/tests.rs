@@ -3,7 +3,7 @@
 use super::*;
 use crate::names::{BATCHED, PER_PARTITION};
 use crate::results::{
-    Batches, Cpu, CpuPoint, DiskPoint, InFlight, OfQuery, Offered, Point, Row, Series, SpacePoint,
+    Batches, ComparisonRow, Cpu, CpuPoint, DiskPoint, InFlight, OfQuery, Offered, Point, Series, SpacePoint,
     StoragePoint, WindowLoad,
 };
 
@@ -52,14 +52,19 @@ fn mixed(id: &str) -> Chapter {
     }
 }
 
-fn outcome() -> Outcome {
-    let row = Row { what: "what".into(), seen: "×1 < ×2".into(), met: Some(true), ..Row::default() };
-    Outcome {
+fn outcome() -> DemoResults {
+    let row = ComparisonRow {
+        what: "what".into(),
+        seen: "×1 < ×2".into(),
+        met: Some(true),
+        ..ComparisonRow::default()
+    };
+    DemoResults {
         command: "fairlane demo --quick".into(),
         chapters: vec![mixed("one_level"), mixed("two_levels")],
         comparison: vec![row],
         notes: vec!["a <note>".into()],
-        ..Outcome::default()
+        ..DemoResults::default()
     }
 }
 
@@ -133,14 +138,14 @@ fn of_queries(id: &str, phases: &[(&str, &[&str])]) -> Chapter {
 fn queries_have_their_own_figures() {
     let both: &[&str] = &["dashboard", "reports"];
     let (first, capped): (&[&str], &[&str]) = (&["dashboard"], &["capped"]);
-    let outcome = Outcome {
+    let outcome = DemoResults {
         subject: Subject::Olap,
         chapters: vec![
             of_queries("olap_shares", &[("levels", both), ("one_level", both)]),
             of_queries("olap_cap", &[("1", capped), ("2", capped)]),
             of_queries("olap_tpch", &[("alone", first), ("levels-1", both), ("levels-8", both)]),
         ],
-        ..Outcome::default()
+        ..DemoResults::default()
     };
     let page = page(&outcome);
     check_layout(&page);
@@ -152,10 +157,10 @@ fn queries_have_their_own_figures() {
     }
     assert_eq!(page.matches("<svg").count(), 6, "each wide and narrow");
     for chapter in outcome.chapters {
-        check_layout(&super::page(&Outcome {
+        check_layout(&super::page(&DemoResults {
             chapters: vec![chapter],
             subject: Subject::Olap,
-            ..Outcome::default()
+            ..DemoResults::default()
         }));
     }
 }
@@ -185,10 +190,10 @@ fn of_commands(id: &str) -> Chapter {
 
 #[test]
 fn strategies_of_commands_are_drawn_side_by_side() {
-    let outcome = Outcome {
+    let outcome = DemoResults {
         subject: Subject::Batching,
         chapters: vec![of_commands(PER_PARTITION), of_commands(BATCHED)],
-        ..Outcome::default()
+        ..DemoResults::default()
     };
     let page = page(&outcome);
     check_layout(&page);
@@ -203,7 +208,7 @@ fn strategies_of_commands_are_drawn_side_by_side() {
     assert_eq!(page.matches("<svg").count(), 6, "two side by side, and each wide and narrow");
     assert!(picture(&outcome).is_some_and(|picture| picture.contains("of batched")));
     let text = serde_json::to_string(&outcome).expect("results are data");
-    let again: Outcome = serde_json::from_str(&text).expect("as they were written");
+    let again: DemoResults = serde_json::from_str(&text).expect("as they were written");
     assert_eq!(super::page(&again), page);
 }
 
@@ -224,7 +229,8 @@ fn overload_is_drawn_without_and_with_the_limiter() {
         offered: rates.into_iter().map(offered).collect(),
         ..Chapter::default()
     };
-    let outcome = Outcome { subject: Subject::Overload, chapters: vec![chapter], ..Outcome::default() };
+    let outcome =
+        DemoResults { subject: Subject::Overload, chapters: vec![chapter], ..DemoResults::default() };
     let page = page(&outcome);
     check_layout(&page);
     let expected =
@@ -238,7 +244,7 @@ fn overload_is_drawn_without_and_with_the_limiter() {
     assert_eq!(page.matches("<svg").count(), 4, "two side by side, and one wide and narrow");
     assert!(picture(&outcome).is_some_and(|picture| picture.contains("limiter off")));
     let text = serde_json::to_string(&outcome).expect("results are data");
-    let again: Outcome = serde_json::from_str(&text).expect("as they were written");
+    let again: DemoResults = serde_json::from_str(&text).expect("as they were written");
     assert_eq!(super::page(&again), page);
 }
 
@@ -270,7 +276,8 @@ fn storage_and_space_are_drawn_above_the_table() {
     for (subject, chapters) in cases {
         for count in [1, 2] {
             let chapters = chapters[..count].to_vec();
-            let outcome = Outcome { subject, chapters, notes: vec!["Invalid: a note.".into()], ..outcome() };
+            let outcome =
+                DemoResults { subject, chapters, notes: vec!["Invalid: a note.".into()], ..outcome() };
             let page = page(&outcome);
             check_layout(&page);
             assert_eq!(page.matches("<svg").count(), 2 * count, "each wide and narrow");
@@ -298,7 +305,7 @@ fn disk_is_drawn_by_level_and_space_with_its_goal() {
         space: [1e6, 1.2e6].map(|bytes| SpacePoint { bytes, ..SpacePoint::default() }).to_vec(),
         ..mixed("petabyte_ingest")
     };
-    let outcome = Outcome { subject: Subject::Petabyte, chapters: vec![users, ingest], ..outcome() };
+    let outcome = DemoResults { subject: Subject::Petabyte, chapters: vec![users, ingest], ..outcome() };
     let page = page(&outcome);
     check_layout(&page);
     for expected in ["disk of the server's core by level", "the disk's queue by level"] {
@@ -315,9 +322,9 @@ fn disk_is_drawn_by_level_and_space_with_its_goal() {
 fn stored_results_make_the_same_page() {
     let outcome = outcome();
     let text = serde_json::to_string(&outcome).expect("results are data");
-    let again: Outcome = serde_json::from_str(&text).expect("as they were written");
+    let again: DemoResults = serde_json::from_str(&text).expect("as they were written");
     assert_eq!(page(&again), page(&outcome));
-    let old: Outcome =
+    let old: DemoResults =
         serde_json::from_str("{\"version\": \"0\"}").expect("missing values count as not measured");
     assert!(page(&old).contains("Every load"));
 }
@@ -330,5 +337,5 @@ fn picture_needs_no_other_file() {
     for refused in REFUSED.into_iter().filter(|refused| *refused != "http:") {
         assert!(!picture.contains(refused), "{refused}");
     }
-    assert!(super::picture(&Outcome::default()).is_none(), "an empty outcome has no picture");
+    assert!(super::picture(&DemoResults::default()).is_none(), "an empty outcome has no picture");
 }

@@ -3,7 +3,7 @@
 
 use std::task::Poll;
 
-use testkit::sim::{Effect, Fault, Kind};
+use testkit::sim::{Effect, Fault, FaultKind};
 
 use super::*;
 
@@ -70,7 +70,7 @@ fn failed_log_fails_reads_that_wait_for_it() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &options()).unwrap();
     block_on(shard.settled()).expect("nothing waits");
-    sim.disk.fault(Fault::every(Kind::Write, Effect::Broken));
+    sim.disk.fault(Fault::every(FaultKind::Write, Effect::Broken));
     drop(write(&shard, vec![row(1, 1, 10)]));
     assert!(before(&shard, 1).row.is_some());
     assert!(block_on(shard.settled()).is_err());

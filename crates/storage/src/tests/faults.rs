@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use testkit::sim::{Effect, Fault, Kind};
+use testkit::sim::{Effect, Fault, FaultKind};
 
 use super::*;
 
@@ -112,7 +112,7 @@ fn writes_that_wait_for_log_space_become_durable() {
     for seed in 0..8 {
         let mut setup = Setup::new(seed);
         let path = "/log/".to_owned();
-        setup.sim.disk.fault(Fault { path, ..Fault::every(Kind::Write, Effect::Full) });
+        setup.sim.disk.fault(Fault { path, ..Fault::every(FaultKind::Write, Effect::Full) });
         let (commits, error) = setup.write_until_refused();
         is_refused_for_space(&error);
         for commit in commits {
@@ -130,7 +130,7 @@ fn writes_that_wait_for_log_space_become_durable() {
 #[test]
 fn shutdown_on_a_full_disk_returns_an_error() {
     let mut setup = Setup::new(1);
-    setup.sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
+    setup.sim.disk.fault(Fault::every(FaultKind::Write, Effect::Full));
     let (commits, _) = setup.write_until_refused();
     let error = block_on(setup.shard.shutdown()).unwrap_err();
     assert!(error.is_full(), "{error}");
@@ -142,7 +142,7 @@ fn shutdown_on_a_full_disk_returns_an_error() {
 /// Breaks writes, syncs and names of the log.
 #[test]
 fn broken_log_refuses_writes_until_a_restart() {
-    let log = [("/log", Kind::Write), ("/log", Kind::Sync), ("/log", Kind::Names)];
+    let log = [("/log", FaultKind::Write), ("/log", FaultKind::Sync), ("/log", FaultKind::Names)];
     for (seed, (path, kind)) in (0..).zip(log.into_iter().cycle().take(9)) {
         let mut setup = Setup::new(seed);
         let before = setup.model.records.len();
@@ -170,8 +170,9 @@ fn broken_log_refuses_writes_until_a_restart() {
 /// Regression test: a failed flush required a restart, and so did a failed compaction of a table.
 #[test]
 fn failed_flushes_and_compactions_are_retried() {
-    let tables = [Kind::Write, Kind::Sync, Kind::Names, Kind::Read].map(|kind| ("/tables", kind));
-    let manifest = [Kind::Write, Kind::Sync].map(|kind| ("/manifest", kind));
+    let tables =
+        [FaultKind::Write, FaultKind::Sync, FaultKind::Names, FaultKind::Read].map(|kind| ("/tables", kind));
+    let manifest = [FaultKind::Write, FaultKind::Sync].map(|kind| ("/manifest", kind));
     let tables_of = || (0..TABLES).map(|table| TableId(u128::from(table)));
     for (seed, (path, kind)) in (0..).zip(tables.into_iter().chain(manifest)) {
         let what = format!("seed {seed}, {path} {kind:?}");
@@ -182,7 +183,7 @@ fn failed_flushes_and_compactions_are_retried() {
         let (mut commits, error) = setup.write_until_refused();
         assert!(matches!(&error, StorageError::WritesRefused { because } if !because.is_full()), "{error}");
         // If reads fail, existing files cannot be read either.
-        if kind != Kind::Read {
+        if kind != FaultKind::Read {
             setup.check(&what);
         }
         setup.sim.disk.heal();
@@ -202,7 +203,7 @@ fn failed_flushes_and_compactions_are_retried() {
         let waiting = || count(|t| t.failures.waits);
         // After a failed sync the manifest itself is retried, so the compaction of a second table
         // may not get to the point of failing.
-        let least = if (path, kind) == ("/manifest", Kind::Sync) { 1 } else { TABLES };
+        let least = if (path, kind) == ("/manifest", FaultKind::Sync) { 1 } else { TABLES };
         assert!((least..=TABLES).contains(&(failed() as u64)), "{what}: {} failed", failed());
         setup.sim.disk.heal();
         (0..100).for_each(|_| step());
@@ -254,7 +255,7 @@ fn broken_disk_fails_reads_and_never_changes_them() {
     for seed in 0..6 {
         let setup = Setup::new(seed);
         block_on(setup.shard.flush_all()).unwrap();
-        setup.sim.disk.fault(Fault { one_in: 1 + seed, ..Fault::every(Kind::Read, Effect::Broken) });
+        setup.sim.disk.fault(Fault { one_in: 1 + seed, ..Fault::every(FaultKind::Read, Effect::Broken) });
         let errors = read_all(&setup);
         assert!(!errors.is_empty());
         for error in errors {
@@ -296,7 +297,7 @@ fn flipped_bit_is_reported_with_its_position() {
 fn stalled_disk_bounds_the_waiting_writes() {
     for (seed, path) in ["/log/", "/tables/", "/"].into_iter().enumerate() {
         let mut setup = Setup::new(seed as u64);
-        for kind in [Kind::Write, Kind::Sync] {
+        for kind in [FaultKind::Write, FaultKind::Sync] {
             let stalled = Fault::every(kind, Effect::Stalled(u64::MAX));
             setup.sim.disk.fault(Fault { path: path.into(), ..stalled });
         }
@@ -325,7 +326,7 @@ fn stalled_disk_bounds_the_waiting_writes() {
 fn next_segment_needs_no_wait_for_names_or_syncs() {
     let mut setup = Setup::new(5);
     (0..1000).for_each(|_| step()); // for the next segment to be prepared
-    for kind in [Kind::Names, Kind::Sync] {
+    for kind in [FaultKind::Names, FaultKind::Sync] {
         let path = "/log".to_owned();
         setup.sim.disk.fault(Fault { path, ..Fault::every(kind, Effect::Stalled(u64::MAX)) });
     }

@@ -1,6 +1,6 @@
 //! A server on a full disk starts, serves reads, and frees space.
 
-use testkit::sim::{Effect, Fault, Kind};
+use testkit::sim::{Effect, Fault, FaultKind};
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn shard_on_a_full_disk_opens_and_serves_reads() {
         // Writes that need space fail. On copy-on-write file systems every write needs space.
         let everywhere = seed % 4 > 1;
         if everywhere {
-            sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
+            sim.disk.fault(Fault::every(FaultKind::Write, Effect::Full));
         }
         let shard = open(&sim, &options()).unwrap();
         check(&shard, &model, 1000, &format!("seed {seed}, on a full disk"));
@@ -70,7 +70,7 @@ fn shard_without_records_opens_on_a_full_disk() {
         .iter()
         .for_each(|path| block_on(sim.disk.remove_file(path)).expect("removed"));
     sim.disk.set_capacity(sim.disk.used());
-    sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
+    sim.disk.fault(Fault::every(FaultKind::Write, Effect::Full));
     let shard = open(&sim, &options()).unwrap();
     check(&shard, &Model::default(), 1000, "on a full disk");
     sim.disk.heal();
@@ -128,7 +128,7 @@ fn write_that_waits_for_space_gets_an_error() {
     let shard = open(&sim, &options()).unwrap();
     block_on(put(&shard, 0).expect("accepted")).expect("durable");
     sim.disk.set_capacity(sim.disk.used());
-    sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
+    sim.disk.fault(Fault::every(FaultKind::Write, Effect::Full));
     let waiting = put(&shard, 1).expect("no write has failed yet");
     let vital = shard.apply_few_vital(&[]).expect("accepted");
     let error = block_on(waiting).expect_err("the disk is full");
@@ -178,7 +178,7 @@ fn outputs_of_a_failed_compaction_are_removed() {
         block_on(shard.flush_all()).expect("flushed");
     }
     let path = "/manifest".to_owned();
-    sim.disk.fault(Fault { path, ..Fault::every(Kind::Write, Effect::Broken) });
+    sim.disk.fault(Fault { path, ..Fault::every(FaultKind::Write, Effect::Broken) });
     block_on(shard.compact_all(TABLE)).expect_err("it cannot be named");
     sim.disk.heal();
     block_on(put(&shard, 500).expect("accepted")).expect("durable");

@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use testkit::sim::{Effect, Fault, Kind};
+use testkit::sim::{Effect, Fault, FaultKind};
 
 use super::*;
 use crate::log::bound::LogBound;
@@ -67,7 +67,7 @@ fn bound_of_the_log_refuses_writers_that_never_wait() {
     let options = sizes();
     let shard = open(&sim, &options).unwrap();
     let tables = "/tables".to_owned();
-    sim.disk.fault(Fault { path: tables, ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
+    sim.disk.fault(Fault { path: tables, ..Fault::every(FaultKind::Write, Effect::Stalled(u64::MAX)) });
     let mut last = 0;
     let mut refused = 0;
     let mut commits = Vec::new();
@@ -114,7 +114,7 @@ fn waiting(shard: &Rc<Shard>, flow: lanes::Flow, timestamp: i64) -> PendingWrite
 /// Fills the log of a shard whose flushes stall, and returns the last timestamp.
 fn fill(sim: &Sim, shard: &Rc<Shard>) -> i64 {
     let tables = "/tables".to_owned();
-    sim.disk.fault(Fault { path: tables, ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
+    sim.disk.fault(Fault { path: tables, ..Fault::every(FaultKind::Write, Effect::Stalled(u64::MAX)) });
     let mut timestamps = 1..;
     loop {
         let last = timestamps.next().expect("endless");
@@ -190,7 +190,7 @@ fn long_log_delays_acknowledgements() {
     let sim = Arc::new(Sim::new(4));
     let shard = open(&sim, &sizes()).unwrap();
     let tables = "/tables".to_owned();
-    sim.disk.fault(Fault { path: tables, ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
+    sim.disk.fault(Fault { path: tables, ..Fault::every(FaultKind::Write, Effect::Stalled(u64::MAX)) });
     let bound = LogBound::new(&sizes());
     for timestamp in 1.. {
         let mut commit = overwrite(&shard, timestamp).expect("accepted");
@@ -214,7 +214,7 @@ fn start_after_an_orderly_shutdown_reads_no_log() {
     for seed in 0..4 {
         let sim = Arc::new(Sim::new(seed));
         let model = filled(&sim);
-        let broken = || Fault { path: "/log/".into(), ..Fault::every(Kind::Read, Effect::Broken) };
+        let broken = || Fault { path: "/log/".into(), ..Fault::every(FaultKind::Read, Effect::Broken) };
         sim.disk.fault(broken());
         let shard = open(&sim, &options()).unwrap();
         assert_eq!((shard.stats().replayed, shard.stats().log_records), (0, 200));
@@ -254,7 +254,7 @@ fn start_ignores_bad_sectors_in_free_segments() {
     assert!(!free.is_empty());
     for path in free {
         let path = path.to_str().expect("UTF-8").to_owned();
-        sim.disk.fault(Fault { path, ..Fault::every(Kind::Read, Effect::Broken) });
+        sim.disk.fault(Fault { path, ..Fault::every(FaultKind::Read, Effect::Broken) });
     }
     let shard = open(&sim, &options).unwrap();
     assert_eq!(value(&shard), Some(201));

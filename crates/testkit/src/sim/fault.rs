@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Kind of operations that a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum FaultKind {
     /// Reading from a file.
     Read,
     /// Writing to a file, allocating and truncating it.
@@ -34,7 +34,7 @@ pub enum Effect {
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Kind of operation.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// Text that the path must contain.
     pub path: String,
     /// Effect on the operation.
@@ -48,11 +48,11 @@ pub struct Fault {
 impl Fault {
     /// Returns a fault that hits every operation of a kind.
     #[must_use]
-    pub fn every(kind: Kind, effect: Effect) -> Fault {
+    pub fn every(kind: FaultKind, effect: Effect) -> Fault {
         Fault { kind, path: String::new(), effect, one_in: 1, times: u64::MAX }
     }
 
-    pub(super) fn is_about(&self, kind: Kind, path: &Path) -> bool {
+    pub(super) fn is_about(&self, kind: FaultKind, path: &Path) -> bool {
         self.times > 0
             && self.kind == kind
             && (self.path.is_empty() || path.to_string_lossy().contains(&self.path))
@@ -72,7 +72,7 @@ impl Effect {
 
 /// One line of the record of steps.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct RecordedStep {
     pub(super) number: u64,
     pub(super) what: &'static str,
     pub(super) path: PathBuf,
@@ -81,7 +81,7 @@ pub(super) struct Step {
     pub(super) error: Option<io::ErrorKind>,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for RecordedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step {}: {} {}", self.number, self.what, self.path.display())?;
         if let Some((offset, bytes)) = self.range {

@@ -34,28 +34,28 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-pub use fault::{Effect, Fault, Kind};
+pub use fault::{Effect, Fault, FaultKind};
 use lanes::disk::BLOCK;
 pub use lanes::disk::OpenOptions;
-use state::{Answer, Request, State};
+use state::{DiskAnswer, DiskState, Request};
 
 /// Simulated disk. Clones are the same disk.
 #[derive(Clone, Debug)]
-pub struct Disk(Arc<Mutex<State>>);
+pub struct Disk(Arc<Mutex<DiskState>>);
 
 impl Disk {
     /// Creates an empty disk without bounds or faults. The seed decides all random choices.
     #[must_use]
     pub fn new(seed: u64) -> Disk {
-        Disk(Arc::new(Mutex::new(State::new(seed))))
+        Disk(Arc::new(Mutex::new(DiskState::new(seed))))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         // A test that has panicked may still print the record.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn request(&self, request: Request) -> io::Result<Answer> {
+    async fn request(&self, request: Request) -> io::Result<DiskAnswer> {
         let life = self.state().life;
         Running { disk: self.clone(), life, request: Some(request), ticket: None }.await
     }
@@ -67,7 +67,7 @@ impl Disk {
     pub async fn open(&self, path: &Path, options: OpenOptions) -> io::Result<File> {
         let life = self.state().life;
         match self.request(Request::Open { path: path.into(), options }).await? {
-            Answer::Opened(inode) => {
+            DiskAnswer::Opened(inode) => {
                 let handle = Handle { disk: self.clone(), life, inode };
                 Ok(File { handle: Arc::new(handle), options })
             }
@@ -121,7 +121,7 @@ impl Disk {
     /// `NotFound`, or a fault.
     pub async fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
         match self.request(Request::List { path: path.into() }).await? {
-            Answer::Names(names) => Ok(names),
+            DiskAnswer::Names(names) => Ok(names),
             other => unreachable!("expected the answer of another request, got {other:?}"),
         }
     }
@@ -271,7 +271,7 @@ pub struct File {
 }
 
 impl File {
-    async fn request(&self, request: impl FnOnce(u64) -> Request) -> io::Result<Answer> {
+    async fn request(&self, request: impl FnOnce(u64) -> Request) -> io::Result<DiskAnswer> {
         let Handle { disk, life, inode } = &*self.handle;
         let request = Some(request(*inode));
         Running { disk: disk.clone(), life: *life, request, ticket: None }.await
@@ -283,7 +283,7 @@ impl File {
     /// `UnexpectedEof` if the file is shorter, or a fault.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         match self.request(|inode| Request::Read { inode, offset, len }).await? {
-            Answer::Bytes(bytes) => Ok(bytes),
+            DiskAnswer::Bytes(bytes) => Ok(bytes),
             other => unreachable!("expected the answer of another request, got {other:?}"),
         }
     }
@@ -316,7 +316,7 @@ impl File {
     /// A fault.
     pub async fn len(&self) -> io::Result<u64> {
         match self.request(|inode| Request::Length { inode }).await? {
-            Answer::Length(bytes) => Ok(bytes),
+            DiskAnswer::Length(bytes) => Ok(bytes),
             other => unreachable!("expected the answer of another request, got {other:?}"),
         }
     }
@@ -374,7 +374,7 @@ struct Running {
 }
 
 impl Future for Running {
-    type Output = io::Result<Answer>;
+    type Output = io::Result<DiskAnswer>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let disk = self.disk.clone();

@@ -45,14 +45,14 @@ impl Change {
 
 /// Names of files and folders. The root folder always exists.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct FileNames {
     pub(super) now: BTreeMap<PathBuf, Node>,
     durable: BTreeMap<PathBuf, Node>,
     /// Changes that are not synced, each with its moment.
     unsynced: Vec<(u64, Change)>,
 }
 
-impl Names {
+impl FileNames {
     pub(super) fn get(&self, path: &Path) -> Option<Node> {
         self.now.get(path).copied()
     }

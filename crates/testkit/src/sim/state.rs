@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::OpenOptions;
-use super::fault::{Effect, Fault, Kind, Step};
+use super::fault::{Effect, Fault, FaultKind, RecordedStep};
 use super::inode::{self, Inode};
-use super::names::{self, Names, Node};
+use super::names::{self, FileNames, Node};
 use crate::Random;
 
 /// Number of steps kept for printing.
@@ -41,7 +41,7 @@ pub(super) enum Request {
 
 /// Answer to an operation.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum DiskAnswer {
     Done,
     Opened(u64),
     Bytes(Bytes),
@@ -50,12 +50,12 @@ pub(super) enum Answer {
 }
 
 impl Request {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> FaultKind {
         match self {
-            Request::Read { .. } => Kind::Read,
-            Request::Write { .. } | Request::Allocate { .. } | Request::Truncate { .. } => Kind::Write,
-            Request::Sync { .. } | Request::SyncFolder { .. } => Kind::Sync,
-            _ => Kind::Names,
+            Request::Read { .. } => FaultKind::Read,
+            Request::Write { .. } | Request::Allocate { .. } | Request::Truncate { .. } => FaultKind::Write,
+            Request::Sync { .. } | Request::SyncFolder { .. } => FaultKind::Sync,
+            _ => FaultKind::Names,
         }
     }
 
@@ -127,7 +127,7 @@ struct Flight {
 
 /// State of the disk. The head of this file describes it.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct DiskState {
     pub(super) random: Random,
     /// Number of crashes. Handles opened in an earlier life never answer.
     pub(super) life: u64,
@@ -138,17 +138,17 @@ pub(super) struct State {
     pub(super) faults: Vec<Fault>,
     pub(super) capacity: u64,
     pub(super) inodes: BTreeMap<u64, Inode>,
-    pub(super) names: Names,
+    pub(super) names: FileNames,
     locked: BTreeSet<PathBuf>,
     next_inode: u64,
     moment: u64,
     flights: BTreeMap<u64, Flight>,
-    record: VecDeque<Step>,
+    record: VecDeque<RecordedStep>,
 }
 
-impl State {
-    pub(super) fn new(seed: u64) -> State {
-        State {
+impl DiskState {
+    pub(super) fn new(seed: u64) -> DiskState {
+        DiskState {
             random: Random::new(seed),
             life: 0,
             steps: 0,
@@ -157,7 +157,7 @@ impl State {
             faults: Vec::new(),
             capacity: u64::MAX,
             inodes: BTreeMap::new(),
-            names: Names::default(),
+            names: FileNames::default(),
             locked: BTreeSet::new(),
             next_inode: 1,
             moment: 0,
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// Polls an operation. Returns its answer if that was the last poll it waited for.
-    pub(super) fn poll(&mut self, ticket: u64) -> Option<io::Result<Answer>> {
+    pub(super) fn poll(&mut self, ticket: u64) -> Option<io::Result<DiskAnswer>> {
         if self.down {
             return None;
         }
@@ -199,7 +199,7 @@ impl State {
     }
 
     /// Lets an operation take effect, unless the machine crashes at this very step.
-    pub(super) fn finish(&mut self, ticket: u64) -> Option<io::Result<Answer>> {
+    pub(super) fn finish(&mut self, ticket: u64) -> Option<io::Result<DiskAnswer>> {
         self.steps += 1;
         let step = self.steps;
         if self.crash_at.is_some_and(|at| step >= at) {
@@ -221,7 +221,7 @@ impl State {
             self.record.pop_front();
         }
         let error = result.as_ref().err().map(io::Error::kind);
-        self.record.push_back(Step { number: step, what, path, range, error });
+        self.record.push_back(RecordedStep { number: step, what, path, range, error });
         Some(result)
     }
 
@@ -306,16 +306,16 @@ impl State {
         }
     }
 
-    fn perform(&mut self, flight: &Flight) -> io::Result<Answer> {
+    fn perform(&mut self, flight: &Flight) -> io::Result<DiskAnswer> {
         match &flight.request {
-            Request::Open { path, options } => return self.open(path, *options).map(Answer::Opened),
+            Request::Open { path, options } => return self.open(path, *options).map(DiskAnswer::Opened),
             Request::Read { inode, offset, len } => {
                 let contents = &self.inodes[inode].now;
                 let end = usize::try_from(*offset).ok().and_then(|at| Some(at..at.checked_add(*len)?));
                 let bytes = end.and_then(|range| contents.get(range)).map(Bytes::copy_from_slice);
-                return bytes.map(Answer::Bytes).ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+                return bytes.map(DiskAnswer::Bytes).ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
             }
-            Request::Length { inode } => return Ok(Answer::Length(self.inodes[inode].now.len() as u64)),
+            Request::Length { inode } => return Ok(DiskAnswer::Length(self.inodes[inode].now.len() as u64)),
             Request::Write { inode, offset, data, durable } => {
                 return self.write(*inode, *offset, data, *durable);
             }
@@ -335,7 +335,7 @@ impl State {
             Request::MakeFolder { path } => self.make_folder(path)?,
             Request::List { path } => {
                 self.names.check_folder(path)?;
-                return Ok(Answer::Names(self.names.list(path)));
+                return Ok(DiskAnswer::Names(self.names.list(path)));
             }
             Request::Lock { path } => {
                 if !self.locked.insert(path.clone()) {
@@ -351,7 +351,7 @@ impl State {
                 }
             }
         }
-        Ok(Answer::Done)
+        Ok(DiskAnswer::Done)
     }
 
     /// Returns the change of names that an operation makes, if it can.
@@ -414,7 +414,7 @@ impl State {
         len.min(has.saturating_add(free)).max(has.min(len))
     }
 
-    fn write(&mut self, inode: u64, offset: u64, data: &Bytes, durable: bool) -> io::Result<Answer> {
+    fn write(&mut self, inode: u64, offset: u64, data: &Bytes, durable: bool) -> io::Result<DiskAnswer> {
         let end = offset + data.len() as u64;
         let fits = self.length_within_capacity(inode, end);
         let written = data.slice(..fits.saturating_sub(offset) as usize);
@@ -423,7 +423,7 @@ impl State {
             let change = inode::Change::Write { offset, data: written };
             if durable { file.change_durably(change) } else { file.change(self.moment, change) }
         }
-        if fits < end { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(Answer::Done) }
+        if fits < end { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(DiskAnswer::Done) }
     }
 
     /// Allocates durable zeros, as [`lanes::disk::File::allocate`] does.

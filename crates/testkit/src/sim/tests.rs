@@ -149,7 +149,7 @@ fn failed_sync_may_lose_earlier_writes() {
         let disk = Disk::new(seed);
         let file = run(&disk, put(&disk, "/f", b"data")).expect("up").expect("no fault");
         run(&disk, disk.sync_dir(Path::new("/"))).expect("up").expect("no fault");
-        disk.fault(Fault { times: 1, ..Fault::every(Kind::Sync, Effect::Broken) });
+        disk.fault(Fault { times: 1, ..Fault::every(FaultKind::Sync, Effect::Broken) });
         let failed = run(&disk, file.sync_all()).expect("up").expect_err("a fault");
         assert_eq!(failed.raw_os_error(), Some(libc::EIO));
         run(&disk, file.sync_all()).expect("up").expect("the second sync returns success");
@@ -178,7 +178,7 @@ fn full_disk_takes_a_prefix_and_recovers_with_free_space() {
 #[test]
 fn stalled_operation_waits_while_others_pass() {
     let disk = Disk::new(1);
-    disk.fault(Fault { path: "slow".into(), ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
+    disk.fault(Fault { path: "slow".into(), ..Fault::every(FaultKind::Write, Effect::Stalled(u64::MAX)) });
     let slow = run(&disk, disk.open(Path::new("/slow"), NEW)).expect("up").expect("no fault");
     let mut write = std::pin::pin!(slow.write_at(0, Bytes::from_static(b"x")));
     let mut cx = Context::from_waker(Waker::noop());
@@ -194,7 +194,7 @@ fn stalled_operation_waits_while_others_pass() {
 fn same_seed_gives_the_same_history() {
     let history = |seed| {
         let disk = Disk::new(seed);
-        disk.fault(Fault { one_in: 3, ..Fault::every(Kind::Write, Effect::Broken) });
+        disk.fault(Fault { one_in: 3, ..Fault::every(FaultKind::Write, Effect::Broken) });
         for round in 0..40 {
             let path = format!("/{}", round % 5);
             let _ = run(&disk, put(&disk, &path, &[round; 1500])).expect("up");

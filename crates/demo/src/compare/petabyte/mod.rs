@@ -7,7 +7,7 @@ use load::Latency;
 
 use super::judge::{Labels, judged, median, median_of, ratios, spread};
 use crate::names::{APPLICATION, APPLICATION_WRITES, BYPASSING, CACHED, USERS};
-use crate::results::{Outcome, Row, Window};
+use crate::results::{ComparisonRow, DemoResults, Window};
 use charts::numbers::{factor, time};
 
 /// Compared quantile of latencies.
@@ -217,14 +217,14 @@ impl Pair {
         window.latency(self.load).map(|latency| self.quantile.of(latency))
     }
 
-    fn row(&self, outcome: &Outcome) -> Option<Row> {
+    fn row(&self, outcome: &DemoResults) -> Option<ComparisonRow> {
         let chapter = outcome.chapter(self.phases.chapter)?;
         let labels = self.phases.labels;
         let ratios = ratios(chapter, labels, |window| self.value(window));
         let value = median(ratios.clone())?;
         let labelled =
             |label: &str| time(median_of(chapter, label, |window| self.value(window)).unwrap_or_default());
-        let row = Row {
+        let row = ComparisonRow {
             what: self.name(),
             seen: times(value),
             detail: format!(
@@ -244,14 +244,14 @@ impl Pair {
     }
 }
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     rows.extend(PAIRS.iter().filter_map(|pair| pair.row(outcome)));
     values::rows(outcome, rows);
 }
 
 /// Returns the p99 of application reads beside users over alone, and in one level over a level
 /// each.
-pub(crate) fn isolation(outcome: &Outcome) -> Option<[f64; 2]> {
+pub(crate) fn isolation(outcome: &DemoResults) -> Option<[f64; 2]> {
     let value = |of: Phases| {
         let pair = PAIRS.iter().find(|pair| pair.phases == of)?;
         pair.row(outcome).map(|row| row.value)
@@ -283,7 +283,7 @@ mod tests {
         ];
         let windows = phases.map(|(label, p99_us)| window(label, p99_us)).to_vec();
         let chapter = Chapter { id: "petabyte_levels".into(), windows, ..Chapter::default() };
-        let outcome = Outcome { chapters: vec![chapter], ..Outcome::default() };
+        let outcome = DemoResults { chapters: vec![chapter], ..DemoResults::default() };
         let mut found = Vec::new();
         rows(&outcome, &mut found);
         assert_eq!(found.len(), 2, "{found:?}");
@@ -303,7 +303,7 @@ mod tests {
         let windows = vec![phase(BYPASSING, 10.0, 100.0), phase(CACHED, 15.0, 120.0)];
         let chapter = Chapter { id: "petabyte_bypass".into(), windows, ..Chapter::default() };
         let mut found = Vec::new();
-        rows(&Outcome { chapters: vec![chapter], ..Outcome::default() }, &mut found);
+        rows(&DemoResults { chapters: vec![chapter], ..DemoResults::default() }, &mut found);
         let of: Vec<(&str, f64)> = found.iter().map(|row| (&row.what[..3], row.value)).collect();
         assert_eq!(of, [("p50", 1.5), ("p99", 1.2)]);
     }

@@ -3,7 +3,7 @@
 use super::super::judge::{judged, ratio};
 use super::{Expected, expect, times};
 use crate::names::{APPLICATION, BYPASSING, CACHED, FROM_MEMORY, USER_WRITES, USERS};
-use crate::results::{Chapter, Outcome, Row};
+use crate::results::{Chapter, ComparisonRow, DemoResults};
 use charts::numbers::{factor, rate, time};
 
 /// A value of a chapter.
@@ -189,10 +189,10 @@ pub(super) fn expected(chapter: &str) -> String {
 }
 
 impl Value {
-    fn row(&self, outcome: &Outcome) -> Option<Row> {
+    fn row(&self, outcome: &DemoResults) -> Option<ComparisonRow> {
         let chapter = outcome.chapter(self.chapter)?;
         let (value, detail) = (self.of)(chapter)?;
-        let row = Row {
+        let row = ComparisonRow {
             what: self.what.to_string(),
             seen: (self.shown)(value),
             detail: format!("expected {}; {detail}", self.expected.text(self.shown, ": ")),
@@ -205,7 +205,7 @@ impl Value {
     }
 }
 
-pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     rows.extend(VALUES.iter().filter_map(|value| value.row(outcome)));
 }
 
@@ -214,11 +214,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::results::{DiskPoint, Run, SpacePoint, StoragePoint, Window, WindowLoad};
+    use crate::results::{DiskPoint, LoadRun, SpacePoint, StoragePoint, Window, WindowLoad};
 
     fn check(chapter: Chapter, expected: &[(f64, Option<bool>, &str)]) {
         let mut found = Vec::new();
-        rows(&Outcome { chapters: vec![chapter], ..Outcome::default() }, &mut found);
+        rows(&DemoResults { chapters: vec![chapter], ..DemoResults::default() }, &mut found);
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for (row, (value, met, detail)) in found.iter().zip(expected) {
             assert!((row.value - value).abs() < 1e-9 && row.met == *met, "{row:?}, not {value}");
@@ -242,8 +242,11 @@ mod tests {
 
     #[test]
     fn capacities_are_compared_by_name() {
-        let run =
-            |name: &str, throughput_per_s: f64| Run { load: name.into(), throughput_per_s, ..Run::default() };
+        let run = |name: &str, throughput_per_s: f64| LoadRun {
+            load: name.into(),
+            throughput_per_s,
+            ..LoadRun::default()
+        };
         let runs = vec![run(BYPASSING, 1000.0), run(CACHED, 1500.0), run(FROM_MEMORY, 6000.0)];
         let chapter = Chapter { id: "petabyte_bypass".into(), runs, ..Chapter::default() };
         check(chapter, &[(1.5, None, "answered in time"), (4.0, None, "answered in time")]);
