@@ -35,7 +35,7 @@ enum Command {
         /// Runs the attacks whose names contain NAME
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
-        /// Length of each attack
+        /// Length of each attack, 1 to 86400 seconds
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = seconds())]
         seconds: u64,
         /// Runs them with the default guardrails, without any, or both ways
@@ -46,7 +46,7 @@ enum Command {
     },
     /// Loads one core with 8,192 requests in flight, and with ten times its capacity
     Overload {
-        /// Length of each overload [default: 120, with --short 10]
+        /// Length of each overload, 1 to 86400 seconds [default: 120, with --short 10]
         #[arg(long, value_name = "N", value_parser = seconds())]
         seconds: Option<u64>,
         #[command(flatten)]
@@ -56,7 +56,7 @@ enum Command {
     Report { file: PathBuf },
     /// Runs seeded random sessions at all listeners
     Fuzz {
-        /// Length of the search
+        /// Length of the search, 1 to 86400 seconds
         #[arg(long, value_name = "N", default_value_t = 60, value_parser = seconds())]
         seconds: u64,
         /// Seed of the first session [default: the time]

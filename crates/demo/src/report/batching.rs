@@ -1,6 +1,7 @@
 //! Panels of chapters about commands in order: throughput, operations in flight, and the table of
 //! their phases.
 
+use super::notes::notes;
 use crate::names::COMMANDS;
 use crate::results::{Batches, Chapter, InFlight, MostUseful, Window};
 use charts::numbers::{percent, rate, round_time, time};
@@ -20,12 +21,6 @@ fn line(chapter: &Chapter, name: &str, thin: bool, value: fn(&crate::results::Po
     let points = chapter.series.iter().flat_map(|series| &series.points);
     let points = points.map(|point| (point.at_s, value(point))).collect();
     Line { name: name.to_string(), class: 0, thin, points }
-}
-
-/// Returns the notes of all phases.
-fn notes(chapter: &Chapter, texts: impl Fn(&Window) -> Option<Vec<String>>) -> Vec<Note> {
-    let note = |(band, window): (usize, &Window)| Some(Note { band, between: None, texts: texts(window)? });
-    chapter.windows.iter().enumerate().filter_map(note).collect()
 }
 
 fn throughput(chapter: &Chapter) -> Panel {

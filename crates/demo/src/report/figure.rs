@@ -1,11 +1,12 @@
 //! Figure of a chapter: its panels, and the texts in them.
 
+use super::notes::notes;
 use super::{batching, cpu, olap, overload, storage};
 use crate::compare::over_first;
 use crate::names::{APPLICATION, BATCH, INTERACTIVE, USER_WRITES, USERS, WRITES};
 use crate::results::{Chapter, DemoResults, Point, Series, Subject, Window};
 use charts::numbers::{number, percent, rate, round_time, time};
-use charts::{Across, Band, Figure, Line, Note, Panel, Rule, Scale};
+use charts::{Across, Band, Figure, Line, Panel, Rule, Scale};
 
 /// Largest drawn rate, over the largest rate of a phase. A load sends faster while it repays its
 /// backlog.
@@ -79,12 +80,10 @@ fn apart(outcome: &DemoResults, chapter: &Chapter, series: &Series) -> Panel {
         line.points.iter_mut().for_each(|point| point.1 = point.1.min(cut));
         title += " (cut off while it repays its backlog)";
     }
-    let notes = chapter.windows.iter().enumerate().filter_map(|(band, window)| {
-        let found = in_window(window)?;
-        let rate = rate(found.throughput_per_s);
-        Some(Note { band, between: None, texts: vec![format!("{rate}/s"), rate] })
+    let notes = notes(chapter, |window| {
+        let rate = rate(in_window(window)?.throughput_per_s);
+        Some(vec![format!("{rate}/s"), rate])
     });
-    let notes = notes.collect();
     let moments = match load {
         WRITES => storage::flushes(chapter),
         _ => Vec::new(),
@@ -101,20 +100,19 @@ fn together(chapter: &Chapter) -> Panel {
         chapter.series.iter().map(|series| line(chapter, series, |point| point.rate_per_s)).collect();
     let requested = chapter.runs.iter().find_map(|run| run.asked_per_s);
     let rule = |value: f64| Rule { value, label: format!("each requests {}", rate(value)) };
-    let notes = chapter.windows.iter().enumerate().map(|(band, window)| {
+    let notes = notes(chapter, |window| {
         let rates: Vec<f64> = window.loads.iter().map(|load| load.throughput_per_s).collect();
-        let texts = match rates.as_slice() {
+        Some(match rates.as_slice() {
             [only] => vec![format!("{}/s", rate(*only)), rate(*only)],
             [_, _] => {
                 vec![format!("operations 1:{}", over_first(&rates)), format!("1:{}", over_first(&rates))]
             }
             _ => vec![format!("operations {}", over_first(&rates)), over_first(&rates)],
-        };
-        Note { band, between: None, texts }
+        })
     });
     Panel {
         tall: 0.9,
-        notes: notes.collect(),
+        notes,
         rules: requested.map(rule).into_iter().collect(),
         ..Panel::of_lines("slices of 100 rows answered a second", Scale::Linear, lines, kilo)
     }
@@ -134,15 +132,14 @@ fn latency(chapter: &Chapter) -> Panel {
         }
         lines.push(p99);
     }
-    let note = |(band, window): (usize, &Window)| {
+    let notes = notes(chapter, |window| {
         let load = [INTERACTIVE, WRITES].into_iter().find(|load| window.latency(load).is_some())?;
         let p99 = time(window.latency(load)?.p99_us);
-        let texts = vec![format!("{load} p99 {p99}"), format!("p99 {p99}"), p99];
-        Some(Note { band, between: None, texts })
-    };
+        Some(vec![format!("{load} p99 {p99}"), format!("p99 {p99}"), p99])
+    });
     Panel {
         tall: 1.5,
-        notes: chapter.windows.iter().enumerate().filter_map(note).collect(),
+        notes,
         ..Panel::of_lines("latency, 99th percentile of each second", Scale::Log, lines, round_time)
     }
 }

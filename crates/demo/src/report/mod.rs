@@ -5,6 +5,7 @@
 mod batching;
 mod cpu;
 mod figure;
+mod notes;
 mod olap;
 mod overload;
 mod picture;

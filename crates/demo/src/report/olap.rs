@@ -1,6 +1,7 @@
 //! First panels of chapters about queries: throughput, the server's CPU, or latency over latency
 //! alone.
 
+use super::notes::notes;
 use crate::compare::{OverAlone, cpu_ratio, over_alone, throughputs};
 use crate::names::{CAPPED, DASHBOARD, REPORTS, SHORT};
 use crate::results::{Chapter, Point, Series, Window};
@@ -25,12 +26,6 @@ pub(super) fn panel(chapter: &Chapter) -> Panel {
 
 fn plain(title: &str, lines: Vec<Line>, notes: Vec<Note>, mark: fn(f64) -> String) -> Panel {
     Panel { tall: 1.5, notes, ..Panel::of_lines(title, Scale::Linear, lines, mark) }
-}
-
-/// Returns the notes of phases for which `texts` returns any.
-fn notes(chapter: &Chapter, texts: impl Fn(&Window) -> Option<Vec<String>>) -> Vec<Note> {
-    let note = |(band, window): (usize, &Window)| Some(Note { band, between: None, texts: texts(window)? });
-    chapter.windows.iter().enumerate().filter_map(note).collect()
 }
 
 /// Returns the mean rate around each second.

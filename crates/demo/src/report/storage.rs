@@ -1,9 +1,10 @@
 //! Panels of storage: bytes written to the disk, weights of the controllers, bytes that wait, and
 //! the space of table files.
 
-use crate::results::{Chapter, DiskPoint, Series, SpacePoint, StoragePoint, Window};
+use super::notes::notes;
+use crate::results::{Chapter, DiskPoint, Series, SpacePoint, StoragePoint};
 use charts::numbers::number;
-use charts::{Line, Note, Panel, Rule, Scale};
+use charts::{Line, Panel, Rule, Scale};
 
 /// Classes of background work. The load has class 0.
 pub(super) const FLUSH: usize = 1;
@@ -29,11 +30,10 @@ pub(super) fn panels(chapter: &Chapter) -> Vec<Panel> {
         ("memtables", FLUSH, |p| p.memtable_bytes / 1e6),
         ("to be compacted", COMPACTION, |p| p.backlog_bytes / 1e6),
     ];
-    let flushes = |(band, window): (usize, &Window)| {
+    let notes = notes(chapter, |window| {
         let count = chapter.storage_sum(window, |point| point.flushes).round();
-        Note { band, between: None, texts: vec![format!("{count:.0} flushes"), format!("{count:.0}")] }
-    };
-    let notes = chapter.windows.iter().enumerate().map(flushes).collect();
+        Some(vec![format!("{count:.0} flushes"), format!("{count:.0}")])
+    });
     vec![
         Panel { notes, ..panel(chapter, "written to the disk, MB a second; flushes", &written) },
         panel(chapter, "weight of background work (all users have 1000)", &weights),
