@@ -106,7 +106,9 @@ fn difference(path: &str, expected: &str, got: &str) -> Option<String> {
 
 /// Renders all pages, by path.
 fn pages(root: &Path) -> Result<BTreeMap<String, String>, String> {
-    let (mut pages, mut texts, mut complaints) = (BTreeMap::new(), Vec::new(), Vec::new());
+    let mut pages = BTreeMap::new();
+    let mut texts = Vec::new();
+    let mut complaints = Vec::new();
     for path in list(&root.join(FOLDER))?.into_iter().filter(|path| name(path).ends_with(".txt")) {
         texts.push((name(&path).trim_end_matches(".txt").to_owned(), read(&path)?));
     }

@@ -76,7 +76,9 @@ pub(crate) fn together(
         ([(name, _), ..], [first, others @ ..]) => (name, first, others),
         _ => return Ok(Vec::new()),
     };
-    let (stop, mut at, mut fault) = (stage.stop.clone(), None, None);
+    let stop = stage.stop.clone();
+    let mut at = None;
+    let mut fault = None;
     let reports: Vec<_> = std::thread::scope(|scope| {
         let others: Vec<_> =
             others.iter().map(|spec| scope.spawn(|| load::run(spec, &stop, |_| {}))).collect();

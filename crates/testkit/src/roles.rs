@@ -20,7 +20,9 @@ pub fn open_roles(
 ) {
     let mut first: Option<Arc<SharedAccess>> = None;
     for core in 0..lanes.cores() {
-        let (levels, shared, joined) = (levels.clone(), first.take(), joined.clone());
+        let levels = levels.clone();
+        let shared = first.take();
+        let joined = joined.clone();
         first = Some(lanes.block_on(core, Group::CONTROL, move || async move {
             let engine = crate::engine();
             let access = match shared {

@@ -60,7 +60,10 @@ struct StressOptions {
 
 impl StressOptions {
     fn parse(flags: &[&str]) -> Result<StressOptions, String> {
-        let (mut is_quick, mut seconds, mut cores, mut out) = (false, None, None, None);
+        let mut is_quick = false;
+        let mut seconds = None;
+        let mut cores = None;
+        let mut out = None;
         let mut words = flags.iter();
         while let Some(flag) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("expected a value after `{flag}`"));

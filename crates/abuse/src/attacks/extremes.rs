@@ -276,7 +276,9 @@ pub(crate) fn operators(run: &AttackRun) -> Result<(), ServerAnswer> {
                 format!("{source} AS {name}(x)")
             }
         };
-        let (a, b, c) = (source(n, "a"), source(n / 3 + n, "b"), source(n / 7 + 3 * n + 1, "c"));
+        let a = source(n, "a");
+        let b = source(n / 3 + n, "b");
+        let c = source(n / 7 + 3 * n + 1, "c");
         let shape =
             shape.replace("A AS one, A AS two", &format!("{} , {}", source(n, "one"), source(n, "two")));
         placed(&shape, &[("A", &a), ("B", &b), ("C", &c)])

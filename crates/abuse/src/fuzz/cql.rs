@@ -135,7 +135,9 @@ fn write(random: &mut Random) -> String {
             };
             let values: Vec<String> = columns.iter().map(|_| term(random, 2)).collect();
             let condition = if random.once_in(6) { " IF NOT EXISTS" } else { "" };
-            let (columns, values, using) = (columns.join(", "), values.join(", "), using(random));
+            let columns = columns.join(", ");
+            let values = values.join(", ");
+            let using = using(random);
             format!("INSERT INTO {table} ({columns}) VALUES ({values}){condition}{using}")
         }
         2 | 3 => {

@@ -131,7 +131,9 @@ impl Client {
     ) -> Result<Phase, DemoError> {
         self.commands.clear();
         self.counts.take();
-        let (begin, begin_s, cpu_before_s) = (Instant::now(), now_s(), cpu_s());
+        let begin = Instant::now();
+        let begin_s = now_s();
+        let cpu_before_s = cpu_s();
         let end = begin + Duration::from_secs_f64(seconds);
         let pushed_before = self.pushed;
         let ticks = tokio::task::spawn_local(ticks(self.commands.clone(), self.counts.clone(), end));
@@ -275,8 +277,12 @@ async fn ticks(
     counts: Rc<OperationCounts>,
     end: Instant,
 ) -> (Vec<Point>, Vec<InFlight>, Batches) {
-    let (mut points, mut flights, mut all) = (Vec::new(), Vec::new(), Batches::default());
-    let (mut last, mut sum_s, mut whole_s) = (Instant::now(), 0.0, 0.0);
+    let mut points = Vec::new();
+    let mut flights = Vec::new();
+    let mut all = Batches::default();
+    let mut last = Instant::now();
+    let mut sum_s = 0.0;
+    let mut whole_s = 0.0;
     while last < end {
         sleep_until((last + SECOND).min(end)).await;
         let now = Instant::now();

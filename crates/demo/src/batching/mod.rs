@@ -87,7 +87,9 @@ pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
     stage.print("capacity for commands: batches over 1 000 000 keys, closed loop");
     let line = DelayLine::start(&stage.server.cql, DELAY).map_err(failed)?;
     let seconds = stage.times.capacity;
-    let (address, password, stop) = (line.address(), stage.password.clone(), stage.stop.clone());
+    let address = line.address();
+    let password = stage.password.clone();
+    let stop = stage.stop.clone();
     let (single, full) = on_runtime(async {
         let one = Way { strategy: Strategy::Sequential, ..batches(IN_FLIGHT) };
         let mut client = Client::start(&address, &password, "single", one, &stop).await?;
@@ -242,7 +244,9 @@ fn offered(stage: &Stage) -> String {
 /// Runs phases with one client.
 fn chapter(stage: &mut Stage, id: &str, way: Way, phases: &[Keys]) -> Result<Chapter, DemoError> {
     let line = DelayLine::start(&stage.server.cql, DELAY).map_err(failed)?;
-    let (address, password, stop) = (line.address(), stage.password.clone(), stage.stop.clone());
+    let address = line.address();
+    let password = stage.password.clone();
+    let stop = stage.stop.clone();
     let (seconds, per_s) = (stage.times.batching, stage.measured.commands_per_s);
     let most_useful = stage.measured.most_useful;
     let mut chapter = Chapter { id: id.to_string(), most_useful, ..Chapter::default() };

@@ -1,10 +1,10 @@
 //! Commands in order: throughput over the number of keys, and results compared with sequential
 //! execution.
 
-use super::judge::{judged, ratio};
+use super::judge::{judged, ratio, times};
 use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS, UNLIMITED};
 use crate::results::{Batches, Chapter, ComparisonRow, DemoResults, Window};
-use charts::numbers::{factor, percent, rate, time};
+use charts::numbers::{percent, rate, time};
 
 /// Largest deviation of batches from the requested rate, whatever the keys.
 const DEVIATION_MAX: f64 = 0.1;
@@ -80,7 +80,7 @@ fn proportion_row(chapter: &Chapter) -> Option<ComparisonRow> {
     let is_limited = ten < 0.9 * asked;
     let row = ComparisonRow {
         what: "partitions in parallel, 10 keys over 1 key".to_string(),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!(
             "{} and {} commands a second: the number of active keys is the number of commands at once",
             rate(ten),
@@ -100,7 +100,7 @@ fn one_key_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     let value = ratio(Some(batches), Some(partitions))?;
     Some(ComparisonRow {
         what: "with one key, batches over partitions".to_string(),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!(
             "{} and {} commands a second; batches are bounded by the requested rate",
             rate(batches),

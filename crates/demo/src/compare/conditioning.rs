@@ -1,10 +1,10 @@
 //! Comparison with a published pair of runs: 20,000 writes a second on one core, with uncontrolled
 //! background work and with the controllers.
 
-use super::judge::{Labels, judged, median, median_of, ratios, spread};
+use super::judge::{Labels, judged, median, median_of, ratios, spread, times};
 use crate::names::{ALONE, CONTROLLED, UNCONTROLLED, WRITES};
 use crate::results::{Chapter, ComparisonRow, DemoResults, Window, WindowLoad};
-use charts::numbers::{factor, percent, rate, time};
+use charts::numbers::{percent, rate, time};
 
 /// A published result: its name, the value here, and the published values with the controllers off
 /// and on, in the unit of the value.
@@ -46,14 +46,14 @@ fn row(chapter: &Chapter, published: &Published) -> Option<ComparisonRow> {
         [UNCONTROLLED, CONTROLLED].map(|label| shown(median_of(chapter, label, of).unwrap_or_default()));
     let row = ComparisonRow {
         what: format!("{name}, off over on, {}", chapter.title),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!(
             "{off} off, {on} on; {}; published: {} off, {} on",
             spread(found),
             shown(published.off),
             shown(published.on)
         ),
-        published: format!("×{}", factor(published.off / published.on)),
+        published: times(published.off / published.on),
         value,
         ..ComparisonRow::default()
     };

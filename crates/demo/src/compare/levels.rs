@@ -1,10 +1,10 @@
 //! Comparisons of the demo of service levels: the effect of the batch load on the interactive one,
 //! the throughput of the batch load, and the hard limit.
 
-use super::judge::{judged, ratio};
+use super::judge::{judged, ratio, times};
 use crate::names::{BATCH, CAPPED, INTERACTIVE};
 use crate::results::{Chapter, ComparisonRow, DemoResults, Window};
-use charts::numbers::{factor, percent, time};
+use charts::numbers::{percent, time};
 
 /// Effect of the batch load on the interactive load in one chapter.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<ComparisonRow>
         let detail = format!("{} beside, {} alone", shown(effect.beside), shown(effect.alone));
         let row = ComparisonRow {
             what: format!("interactive p99, beside/alone, {how}"),
-            seen: format!("×{}", factor(value)),
+            seen: times(value),
             detail,
             published: if levels { "×2 to ×3.5" } else { "×6" }.into(),
             goal: goal("≤\u{a0}×1.2"),
@@ -67,7 +67,7 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<ComparisonRow>
         let shown = |us: Option<f64>| time(us.unwrap_or_default());
         let row = ComparisonRow {
             what: format!("the same from the time of sending, {how}"),
-            seen: format!("×{}", factor(value)),
+            seen: times(value),
             detail: format!(
                 "{} beside, {} alone; measured as the published results",
                 shown(of_sent.0),

@@ -4,7 +4,7 @@
 
 use load::Latency;
 
-use super::judge::{judged, median, ratio};
+use super::judge::{judged, median, ratio, times};
 use crate::names::{ALONE, CAPPED, CONNECTIONS, DASHBOARD, LEVELS, ONE_LEVEL, REPORTS, SHORT};
 use crate::options::Shape;
 use crate::results::{Chapter, ComparisonRow, DemoResults, OfQuery, Window};
@@ -131,7 +131,7 @@ fn cap_p99_row(chapter: &Chapter) -> Option<ComparisonRow> {
     };
     let row = ComparisonRow {
         what: format!("cpu_limit = '50%', p99 of {most} over {fewest}"),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!("p99 {}; medians {}", list(|latency| latency.p99_us), list(|latency| latency.p50_us)),
         value,
         ..ComparisonRow::default()
@@ -144,7 +144,7 @@ fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Co
     let found = beside(chapter, how, load);
     let [(fewest, least), .., (most, last)] = found.as_slice() else { return None };
     let list = |of: fn(&OverAlone) -> f64| {
-        found.iter().map(|(_, over)| format!("×{}", factor(of(over)))).collect::<Vec<_>>().join(" · ")
+        found.iter().map(|(_, over)| times(of(over))).collect::<Vec<_>>().join(" · ")
     };
     let connections: Vec<String> = found.iter().map(|(connections, _)| connections.to_string()).collect();
     let value = ratio(Some(last.p50), Some(least.p50))?;
@@ -152,7 +152,7 @@ fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Co
     let growth: Vec<String> = found[1..]
         .iter()
         .filter_map(|(_, over)| ratio(Some(over.p50), Some(least.p50)))
-        .map(|growth| format!("×{}", factor(growth)))
+        .map(|growth| times(growth))
         .collect();
     let (medians, beside) = match load {
         DASHBOARD => ("medians", "beside"),
@@ -163,7 +163,7 @@ fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Co
             "{}, {medians} {beside} {most} over {beside} {fewest}, {label}",
             chapter.id.replace('_', " ")
         ),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!(
             "{beside} {} over alone: medians {}, p99 {}; over the first: {}",
             connections.join(" · "),

@@ -1,7 +1,7 @@
 //! Overload: goodput, response times, the other level and the cost, with the limiter and without.
 //! Rates that the generator limited are left out.
 
-use super::judge::{judged, ratio};
+use super::judge::{judged, ratio, times};
 use crate::results::{Chapter, ComparisonRow, DemoResults, Offered, Window};
 use crate::trust::GENERATOR_MAX;
 use charts::numbers::{factor, percent, rate, time};
@@ -129,7 +129,7 @@ fn steady(chapter: &Chapter) -> Option<ComparisonRow> {
     let value = ratio(worst(true), Some(alone_us))?;
     let row = ComparisonRow {
         what: format!("{}: p99 of the other level, over alone", chapter.title),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!("alone {}; at {}", time(alone_us), each(chapter, |found| found.steady.p99_us, time)),
         value,
         ..ComparisonRow::default()

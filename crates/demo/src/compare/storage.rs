@@ -2,7 +2,7 @@
 //! servers alternate. Each is compared with its neighbour, and the median of these pairs counts:
 //! the p99 of single phases varies more by pauses of the machine than by background work.
 
-use super::judge::{Labels, judged, median, ratio, ratios, spread};
+use super::judge::{Labels, judged, median, ratio, ratios, spread, times};
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::results::{Chapter, ComparisonRow, DemoResults, Point, StoragePoint, Window};
 use charts::numbers::{factor, percent, rate, time};
@@ -52,7 +52,7 @@ fn latency_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let how = how(controllers);
     let row = ComparisonRow {
         what: format!("write p99, flushing/in memory, {how}"),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!(
             "{}; {} flushing{}, {} in memory{}, medians",
             spread(pairs(chapter)),
@@ -95,7 +95,7 @@ fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let how = how(controllers);
     Some(ComparisonRow {
         what: format!("the same of single seconds, {how}"),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!(
             "{} flushing, {} in memory, medians; ×{} in the quieter quarter, without pauses of the machine: {} and {}",
             time(flushing),
@@ -142,7 +142,7 @@ fn work_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let how = how(controllers);
     Some(ComparisonRow {
         what: format!("written by flush and compaction, over flush, {how}"),
-        seen: format!("×{}", factor(value)),
+        seen: times(value),
         detail: format!(
             "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB: {:.0} MB a second while flushing; the log \
              is not counted",

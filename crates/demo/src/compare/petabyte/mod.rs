@@ -5,10 +5,10 @@ mod values;
 
 use load::Latency;
 
-use super::judge::{Labels, judged, median, median_of, ratios, spread};
+use super::judge::{Labels, judged, median, median_of, ratios, spread, times};
 use crate::names::{APPLICATION, APPLICATION_WRITES, BYPASSING, CACHED, USERS};
 use crate::results::{ComparisonRow, DemoResults, Window};
-use charts::numbers::{factor, time};
+use charts::numbers::time;
 
 /// Compared quantile of latencies.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -195,10 +195,6 @@ const PAIRS: [Pair; 17] = [
         .median(),
     Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", expect(1.0, FEW_HITS)),
 ];
-
-fn times(value: f64) -> String {
-    format!("×{}", factor(value))
-}
 
 /// Returns what is expected of a chapter, in lines.
 pub(crate) fn expected(chapter: &str) -> String {

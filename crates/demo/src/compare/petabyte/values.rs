@@ -1,7 +1,7 @@
 //! Values of whole chapters: bandwidth of the disk, capacities, and ingest.
 
-use super::super::judge::{judged, ratio};
-use super::{Expected, expect, times};
+use super::super::judge::{judged, ratio, times};
+use super::{Expected, expect};
 use crate::names::{APPLICATION, BYPASSING, CACHED, FROM_MEMORY, USER_WRITES, USERS};
 use crate::results::{Chapter, ComparisonRow, DemoResults};
 use charts::numbers::{factor, rate, time};
