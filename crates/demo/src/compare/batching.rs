@@ -1,7 +1,7 @@
 //! Commands in order: throughput over the number of keys, and results compared with sequential
 //! execution.
 
-use super::judge::{judged, ratio, times};
+use super::judge::{judged, ratio};
 use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS, UNLIMITED};
 use crate::results::{Batches, Chapter, ComparisonRow, DemoResults, Window};
 use charts::numbers::{percent, rate, time};
@@ -54,19 +54,20 @@ fn deviation_row(chapter: &Chapter) -> Option<ComparisonRow> {
     };
     let each: Vec<String> = chapter.windows.iter().filter_map(of).collect();
     let asked = chapter.windows.iter().find_map(|window| window.load(COMMANDS)?.asked_per_s)?;
-    let row = ComparisonRow {
-        what: format!("largest deviation from the requested rate, {}", how(&chapter.id)),
-        seen: percent(value),
-        detail: format!("{} commands a second requested; {}", rate(asked), each.join(", ")),
-        goal: if is_judged { format!("≤\u{a0}{}", percent(DEVIATION_MAX)) } else { String::new() },
-        published: match &*chapter.id {
-            BATCHED => PUBLISHED_BATCHED.to_string(),
-            PER_PARTITION => PUBLISHED_PER_PARTITION.to_string(),
-            _ => String::new(),
-        },
+    let row = ComparisonRow::percent(
+        format!("largest deviation from the requested rate, {}", how(&chapter.id)),
         value,
-        met: is_judged.then_some(value <= DEVIATION_MAX),
-    };
+    )
+    .detail(format!("{} commands a second requested; {}", rate(asked), each.join(", ")))
+    .published(match &*chapter.id {
+        BATCHED => PUBLISHED_BATCHED.to_string(),
+        PER_PARTITION => PUBLISHED_PER_PARTITION.to_string(),
+        _ => String::new(),
+    })
+    .goal(
+        if is_judged { format!("≤\u{a0}{}", percent(DEVIATION_MAX)) } else { String::new() },
+        is_judged.then_some(value <= DEVIATION_MAX),
+    );
     Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
 }
 
@@ -78,19 +79,16 @@ fn proportion_row(chapter: &Chapter) -> Option<ComparisonRow> {
     let asked = chapter.window(TEN_KEYS)?.load(COMMANDS)?.asked_per_s?;
     // At the requested rate the ratio is that of the load, not that of the partitions.
     let is_limited = ten < 0.9 * asked;
-    let row = ComparisonRow {
-        what: "partitions in parallel, 10 keys over 1 key".to_string(),
-        seen: times(value),
-        detail: format!(
+    let row = ComparisonRow::times("partitions in parallel, 10 keys over 1 key", value)
+        .detail(format!(
             "{} and {} commands a second: the number of active keys is the number of commands at once",
             rate(ten),
             rate(one)
-        ),
-        goal: format!("×{TEN:.0} ± {:.0}\u{a0}%", TOLERANCE * 100.0),
-        value,
-        met: is_limited.then_some((value / TEN - 1.0).abs() <= TOLERANCE),
-        ..ComparisonRow::default()
-    };
+        ))
+        .goal(
+            format!("×{TEN:.0} ± {:.0}\u{a0}%", TOLERANCE * 100.0),
+            is_limited.then_some((value / TEN - 1.0).abs() <= TOLERANCE),
+        );
     let windows: Vec<&Window> = [ONE_KEY, TEN_KEYS].iter().filter_map(|id| chapter.window(id)).collect();
     Some(judged(row, &windows))
 }
@@ -98,17 +96,11 @@ fn proportion_row(chapter: &Chapter) -> Option<ComparisonRow> {
 fn one_key_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     let (partitions, batches) = one_key(outcome)?;
     let value = ratio(Some(batches), Some(partitions))?;
-    Some(ComparisonRow {
-        what: "with one key, batches over partitions".to_string(),
-        seen: times(value),
-        detail: format!(
-            "{} and {} commands a second; batches are bounded by the requested rate",
-            rate(batches),
-            rate(partitions)
-        ),
-        value,
-        ..ComparisonRow::default()
-    })
+    Some(ComparisonRow::times("with one key, batches over partitions", value).detail(format!(
+        "{} and {} commands a second; batches are bounded by the requested rate",
+        rate(batches),
+        rate(partitions)
+    )))
 }
 
 /// Compares the largest numbers of operations in flight, which a burst of new keys causes.
@@ -118,15 +110,11 @@ fn in_flight_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     let limit = outcome.chapter(BATCHED)?.batches.iter().map(|phase| phase.in_flight_limit).max()?;
     let others = [PER_PARTITION, UNLIMITED, THREADS].into_iter().filter_map(|id| Some((how(id), most(id)?)));
     let others: Vec<String> = others.map(|(how, most)| format!("{how}: {most}")).collect();
-    Some(ComparisonRow {
-        what: "operations in flight at most, batches".to_string(),
-        seen: batches.to_string(),
-        detail: others.join("; "),
-        goal: format!("≤\u{a0}{limit}"),
-        value: batches as f64,
-        met: Some(batches <= limit),
-        ..ComparisonRow::default()
-    })
+    Some(
+        ComparisonRow::new("operations in flight at most, batches", batches as f64, batches.to_string())
+            .detail(others.join("; "))
+            .goal(format!("≤\u{a0}{limit}"), Some(batches <= limit)),
+    )
 }
 
 /// Compares batches without a limit with N*, which they exceed in a burst and the limit does not.
@@ -135,19 +123,22 @@ fn peak_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     let most = |id: &str| outcome.chapter(id)?.batches.iter().map(|phase| phase.in_flight_most).max();
     let (limited, unlimited) = (most(BATCHED)? as f64, most(UNLIMITED)? as f64);
     let found = outcome.chapter(UNLIMITED)?.most_useful?;
-    Some(ComparisonRow {
-        what: "operations in flight at most, batches without a limit".to_string(),
-        seen: rate(unlimited),
-        detail: format!("{limited:.0} with a limit; the server: {}", found.label()),
-        goal: if found.is_peak {
-            format!("> N*, and ≤\u{a0}{:.0} with a limit", found.n)
-        } else {
-            String::new()
-        },
-        value: unlimited,
-        met: found.is_peak.then_some(unlimited > found.n && limited <= found.n),
-        ..ComparisonRow::default()
-    })
+    Some(
+        ComparisonRow::new(
+            "operations in flight at most, batches without a limit",
+            unlimited,
+            rate(unlimited),
+        )
+        .detail(format!("{limited:.0} with a limit; the server: {}", found.label()))
+        .goal(
+            if found.is_peak {
+                format!("> N*, and ≤\u{a0}{:.0} with a limit", found.n)
+            } else {
+                String::new()
+            },
+            found.is_peak.then_some(unlimited > found.n && limited <= found.n),
+        ),
+    )
 }
 
 /// Compares rows and outputs with sequential execution.
@@ -157,19 +148,15 @@ fn results_row(outcome: &DemoResults) -> Option<ComparisonRow> {
     if rows == 0 {
         return None;
     }
-    Some(ComparisonRow {
-        what: "wrong rows and outputs, all strategies".to_string(),
-        seen: rate(wrong as f64),
-        detail: format!(
-            "{} rows compared after {} phases, each with all changes in their order",
-            rate(rows as f64),
-            phases.len()
-        ),
-        goal: "0".to_string(),
-        value: wrong as f64,
-        met: Some(wrong == 0),
-        ..ComparisonRow::default()
-    })
+    Some(
+        ComparisonRow::new("wrong rows and outputs, all strategies", wrong as f64, rate(wrong as f64))
+            .detail(format!(
+                "{} rows compared after {} phases, each with all changes in their order",
+                rate(rows as f64),
+                phases.len()
+            ))
+            .goal("0", Some(wrong == 0)),
+    )
 }
 
 pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {

@@ -1,9 +1,9 @@
 //! Comparison with a published pair of runs: 20,000 writes a second on one core, with uncontrolled
 //! background work and with the controllers.
 
-use super::judge::{Labels, judged, median, median_of, ratios, spread, times};
+use super::judge::{Labels, judged, median, median_of, ratios, spread};
 use crate::names::{ALONE, CONTROLLED, UNCONTROLLED, WRITES};
-use crate::results::{Chapter, ComparisonRow, DemoResults, Window, WindowLoad};
+use crate::results::{Chapter, ComparisonRow, DemoResults, Window, WindowLoad, times};
 use charts::numbers::{percent, rate, time};
 
 /// A published result: its name, the value here, and the published values with the controllers off
@@ -44,33 +44,28 @@ fn row(chapter: &Chapter, published: &Published) -> Option<ComparisonRow> {
     let value = median(found.clone())?;
     let [off, on] =
         [UNCONTROLLED, CONTROLLED].map(|label| shown(median_of(chapter, label, of).unwrap_or_default()));
-    let row = ComparisonRow {
-        what: format!("{name}, off over on, {}", chapter.title),
-        seen: times(value),
-        detail: format!(
+    let row = ComparisonRow::times(format!("{name}, off over on, {}", chapter.title), value)
+        .detail(format!(
             "{off} off, {on} on; {}; published: {} off, {} on",
             spread(found),
             shown(published.off),
             shown(published.on)
-        ),
-        published: times(published.off / published.on),
-        value,
-        ..ComparisonRow::default()
-    };
+        ))
+        .published(times(published.off / published.on));
     Some(judged(row, &chapter.windows.iter().collect::<Vec<_>>()))
 }
 
 fn alone_row(chapter: &Chapter) -> Option<ComparisonRow> {
     let cpu = &chapter.window(ALONE)?.cpu;
     let value = cpu.server_part();
-    Some(ComparisonRow {
-        what: "a compaction alone, of the core".to_string(),
-        seen: percent(value),
-        detail: format!("by the server's process; all processes together used {}", percent(cpu.busy_part())),
-        published: "everything".to_string(),
-        value,
-        ..ComparisonRow::default()
-    })
+    Some(
+        ComparisonRow::percent("a compaction alone, of the core", value)
+            .detail(format!(
+                "by the server's process; all processes together used {}",
+                percent(cpu.busy_part())
+            ))
+            .published("everything"),
+    )
 }
 
 /// Returns the p99 of the chapter's writes with the controllers off and on, µs.

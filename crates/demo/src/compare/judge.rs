@@ -22,11 +22,6 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Formats a ratio, such as `×1.20`.
-pub(crate) fn times(value: f64) -> String {
-    format!("×{}", factor(value))
-}
-
 /// Returns the median of a value over the phases with a label.
 pub(super) fn median_of(
     chapter: &Chapter,

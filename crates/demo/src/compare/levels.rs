@@ -1,7 +1,7 @@
 //! Comparisons of the demo of service levels: the effect of the batch load on the interactive one,
 //! the throughput of the batch load, and the hard limit.
 
-use super::judge::{judged, ratio, times};
+use super::judge::{judged, ratio};
 use crate::names::{BATCH, CAPPED, INTERACTIVE};
 use crate::results::{Chapter, ComparisonRow, DemoResults, Window};
 use charts::numbers::{percent, time};
@@ -50,48 +50,33 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<ComparisonRow>
     let shown = |window| time(p99(window).unwrap_or_default());
     if let Some(value) = effect.p99() {
         let detail = format!("{} beside, {} alone", shown(effect.beside), shown(effect.alone));
-        let row = ComparisonRow {
-            what: format!("interactive p99, beside/alone, {how}"),
-            seen: times(value),
-            detail,
-            published: if levels { "×2 to ×3.5" } else { "×6" }.into(),
-            goal: goal("≤\u{a0}×1.2"),
-            value,
-            met: levels.then_some(value <= 1.2),
-        };
+        let row = ComparisonRow::times(format!("interactive p99, beside/alone, {how}"), value)
+            .detail(detail)
+            .published(if levels { "×2 to ×3.5" } else { "×6" })
+            .goal(goal("≤\u{a0}×1.2"), levels.then_some(value <= 1.2));
         rows.push(judged(row, &phases));
     }
     let sent = |window: &Window| window.load(INTERACTIVE)?.from_sent.map(|latency| latency.p99_us);
     let of_sent = (sent(effect.beside), sent(effect.alone));
     if let (true, Some(value)) = (published, ratio(of_sent.0, of_sent.1)) {
         let shown = |us: Option<f64>| time(us.unwrap_or_default());
-        let row = ComparisonRow {
-            what: format!("the same from the time of sending, {how}"),
-            seen: times(value),
-            detail: format!(
+        let row = ComparisonRow::times(format!("the same from the time of sending, {how}"), value)
+            .detail(format!(
                 "{} beside, {} alone; measured as the published results",
                 shown(of_sent.0),
                 shown(of_sent.1)
-            ),
-            published: if levels { "×2 to ×3.5" } else { "×6" }.into(),
-            goal: goal("≤\u{a0}×1.2"),
-            value,
-            met: levels.then_some(value <= 1.2),
-        };
+            ))
+            .published(if levels { "×2 to ×3.5" } else { "×6" })
+            .goal(goal("≤\u{a0}×1.2"), levels.then_some(value <= 1.2));
         rows.push(judged(row, &phases));
     }
     if let Some(value) = effect.throughput() {
         let rate =
             |window: &Window| charts::numbers::rate(window.throughput(INTERACTIVE).unwrap_or_default());
-        let row = ComparisonRow {
-            what: format!("interactive throughput kept, {how}"),
-            seen: percent(value),
-            detail: format!("{} a second beside, {} alone", rate(effect.beside), rate(effect.alone)),
-            published: if levels { "90 to 97 %" } else { "" }.into(),
-            goal: goal("≥\u{a0}99.5\u{a0}%"),
-            value,
-            met: levels.then_some(value >= 0.995),
-        };
+        let row = ComparisonRow::percent(format!("interactive throughput kept, {how}"), value)
+            .detail(format!("{} a second beside, {} alone", rate(effect.beside), rate(effect.alone)))
+            .published(if levels { "90 to 97 %" } else { "" })
+            .goal(goal("≥\u{a0}99.5\u{a0}%"), levels.then_some(value >= 0.995));
         rows.push(judged(row, &phases));
     }
 }
@@ -109,15 +94,10 @@ pub(crate) fn batch_loss(outcome: &DemoResults) -> Option<(f64, f64)> {
 fn batch_loss_row(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     let beside = outcome.chapter("two_levels").and_then(|chapter| chapter.window("beside"));
     let (Some((lost, used)), Some(beside)) = (batch_loss(outcome), beside) else { return };
-    let row = ComparisonRow {
-        what: "batch throughput lost, a level each".to_string(),
-        seen: percent(lost),
-        detail: format!("the interactive load alone takes {} of the server's CPU", percent(used)),
-        published: "4 to 18 %".into(),
-        goal: format!("≤ {}", percent(used)),
-        value: lost,
-        met: Some(lost <= used + 0.01),
-    };
+    let row = ComparisonRow::percent("batch throughput lost, a level each", lost)
+        .detail(format!("the interactive load alone takes {} of the server's CPU", percent(used)))
+        .published("4 to 18 %")
+        .goal(format!("≤ {}", percent(used)), Some(lost <= used + 0.01));
     rows.push(judged(row, &[beside]));
 }
 
@@ -126,15 +106,9 @@ pub(super) fn cap_row(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {
     let Some((window, value)) = window.and_then(|window| Some((window, window.cpu.part(CAPPED)?))) else {
         return;
     };
-    let row = ComparisonRow {
-        what: "cpu_limit = '50%' on an idle machine".to_string(),
-        seen: percent(value),
-        detail: "of the server's CPU, by a load that always has more to do".into(),
-        goal: "50\u{a0}±\u{a0}1\u{a0}%".into(),
-        value,
-        met: Some((value - 0.5).abs() <= 0.01),
-        ..ComparisonRow::default()
-    };
+    let row = ComparisonRow::percent("cpu_limit = '50%' on an idle machine", value)
+        .detail("of the server's CPU, by a load that always has more to do")
+        .goal("50\u{a0}±\u{a0}1\u{a0}%", Some((value - 0.5).abs() <= 0.01));
     rows.push(judged(row, &[window]));
 }
 

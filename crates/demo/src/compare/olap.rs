@@ -4,10 +4,10 @@
 
 use load::Latency;
 
-use super::judge::{judged, median, ratio, times};
+use super::judge::{judged, median, ratio};
 use crate::names::{ALONE, CAPPED, CONNECTIONS, DASHBOARD, LEVELS, ONE_LEVEL, REPORTS, SHORT};
 use crate::options::Shape;
-use crate::results::{Chapter, ComparisonRow, DemoResults, OfQuery, Window};
+use crate::results::{Chapter, ComparisonRow, DemoResults, OfQuery, Window, times};
 use charts::numbers::{factor, percent, rate, time};
 
 /// Configured shares and limit, and the tolerances of results.
@@ -85,38 +85,33 @@ fn shares_row(chapter: &Chapter, id: &str, how: &str, entitled: f64) -> Option<C
         rate(queries(window, load).unwrap_or_default().iter().map(|query| query.count as f64).sum())
     };
     let cpu = cpu_ratio(window).map_or(String::new(), |cpu| format!("; CPU {cpu:.2}"));
-    let row = ComparisonRow {
-        what: format!("throughput of two clients of queries, {how}"),
-        seen: format!("{value:.2}"),
-        detail: format!(
-            "{} and {} queries a second, {} and {} in all{cpu}",
-            per_s(DASHBOARD),
-            per_s(REPORTS),
-            count(DASHBOARD),
-            count(REPORTS)
-        ),
-        goal: format!("{entitled:.0}\u{a0}±\u{a0}3\u{a0}%"),
+    let row = ComparisonRow::new(
+        format!("throughput of two clients of queries, {how}"),
         value,
-        met: Some((value / entitled - 1.0).abs() <= SHARES_OFF_MAX),
-        ..ComparisonRow::default()
-    };
+        format!("{value:.2}"),
+    )
+    .detail(format!(
+        "{} and {} queries a second, {} and {} in all{cpu}",
+        per_s(DASHBOARD),
+        per_s(REPORTS),
+        count(DASHBOARD),
+        count(REPORTS)
+    ))
+    .goal(
+        format!("{entitled:.0}\u{a0}±\u{a0}3\u{a0}%"),
+        Some((value / entitled - 1.0).abs() <= SHARES_OFF_MAX),
+    );
     Some(judged(row, &[window]))
 }
 
 fn cap_row(window: &Window) -> ComparisonRow {
     let value = window.cpu.server_part();
     let own = window.cpu.part(CAPPED).map_or("–".to_string(), percent);
-    let row = ComparisonRow {
-        what: format!("cpu_limit = '50%', queries of {}", window.label),
-        seen: percent(value),
-        detail: format!(
+    let row = ComparisonRow::percent(format!("cpu_limit = '50%', queries of {}", window.label), value)
+        .detail(format!(
             "of its CPU by the whole server, as the kernel counts; {own} by the level, as the server counts"
-        ),
-        goal: "50\u{a0}±\u{a0}1\u{a0}%".into(),
-        value,
-        met: Some((value - CAP).abs() <= CAP_OFF_MAX),
-        ..ComparisonRow::default()
-    };
+        ))
+        .goal("50\u{a0}±\u{a0}1\u{a0}%", Some((value - CAP).abs() <= CAP_OFF_MAX));
     judged(row, &[window])
 }
 
@@ -129,13 +124,9 @@ fn cap_p99_row(chapter: &Chapter) -> Option<ComparisonRow> {
     let list = |of: fn(&Latency) -> f64| {
         found.iter().map(|(_, latency)| time(of(latency))).collect::<Vec<_>>().join(" · ")
     };
-    let row = ComparisonRow {
-        what: format!("cpu_limit = '50%', p99 of {most} over {fewest}"),
-        seen: times(value),
-        detail: format!("p99 {}; medians {}", list(|latency| latency.p99_us), list(|latency| latency.p50_us)),
-        value,
-        ..ComparisonRow::default()
-    };
+    let row = ComparisonRow::times(format!("cpu_limit = '50%', p99 of {most} over {fewest}"), value).detail(
+        format!("p99 {}; medians {}", list(|latency| latency.p99_us), list(|latency| latency.p50_us)),
+    );
     Some(judged(row, &chapter.windows.iter().collect::<Vec<_>>()))
 }
 
@@ -158,24 +149,24 @@ fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Co
         DASHBOARD => ("medians", "beside"),
         _ => ("medians of the other client", "with"),
     };
-    let row = ComparisonRow {
-        what: format!(
+    let row = ComparisonRow::times(
+        format!(
             "{}, {medians} {beside} {most} over {beside} {fewest}, {label}",
             chapter.id.replace('_', " ")
         ),
-        seen: times(value),
-        detail: format!(
-            "{beside} {} over alone: medians {}, p99 {}; over the first: {}",
-            connections.join(" · "),
-            list(|over| over.p50),
-            list(|over| over.p99),
-            growth.join(" · ")
-        ),
-        goal: if judges { format!("≤\u{a0}×{}", factor(GROWTH_MAX)) } else { String::new() },
         value,
-        met: judges.then_some(value <= GROWTH_MAX),
-        ..ComparisonRow::default()
-    };
+    )
+    .detail(format!(
+        "{beside} {} over alone: medians {}, p99 {}; over the first: {}",
+        connections.join(" · "),
+        list(|over| over.p50),
+        list(|over| over.p99),
+        growth.join(" · ")
+    ))
+    .goal(
+        if judges { format!("≤\u{a0}×{}", factor(GROWTH_MAX)) } else { String::new() },
+        judges.then_some(value <= GROWTH_MAX),
+    );
     let own: Vec<&Window> = chapter.windows.iter().filter(|window| window.id.starts_with(how)).collect();
     Some(judged(row, &own))
 }

@@ -1,7 +1,7 @@
 //! Overload: goodput, response times, the other level and the cost, with the limiter and without.
 //! Rates that the generator limited are left out.
 
-use super::judge::{judged, ratio, times};
+use super::judge::{judged, ratio};
 use crate::results::{Chapter, ComparisonRow, DemoResults, Offered, Window};
 use crate::trust::GENERATOR_MAX;
 use charts::numbers::{factor, percent, rate, time};
@@ -91,16 +91,14 @@ fn goodput(chapter: &Chapter) -> Option<ComparisonRow> {
     let least = |is_limited| of(chapter, is_limited).filter(over).map(part).reduce(f64::min);
     let value = least(true)?;
     let without = least(false).map_or(String::new(), |least| format!("{} without; ", percent(least)));
-    let row = ComparisonRow {
-        what: format!("{}: least goodput from 100 %, of what is possible", chapter.title),
-        seen: percent(value),
-        detail: format!(
-            "{without}answers in time a second at {}",
-            each(chapter, |found| found.goodput_per_s, rate)
-        ),
+    let row = ComparisonRow::percent(
+        format!("{}: least goodput from 100 %, of what is possible", chapter.title),
         value,
-        ..ComparisonRow::default()
-    };
+    )
+    .detail(format!(
+        "{without}answers in time a second at {}",
+        each(chapter, |found| found.goodput_per_s, rate)
+    ));
     let goal = format!("≥\u{a0}{}", percent(GOODPUT_MIN));
     Some(verdict(chapter, row, goal, value >= GOODPUT_MIN, |found| found.part >= 1.0))
 }
@@ -111,13 +109,12 @@ fn p99(chapter: &Chapter) -> Option<ComparisonRow> {
     let target_us = (TARGET_STATEMENTS * worst.cpu_us).clamp(TARGET_US.0, TARGET_US.1);
     let limit_us = (P99_MAX * low_us).max(low_us + 2.0 * target_us);
     let p99_us = worst.latency.p99_us;
-    let row = ComparisonRow {
-        what: format!("{}: highest p99 of answers with the limiter", chapter.title),
-        seen: time(p99_us),
-        detail: format!("at {}", each(chapter, |found| found.latency.p99_us, time)),
-        value: p99_us,
-        ..ComparisonRow::default()
-    };
+    let row = ComparisonRow::new(
+        format!("{}: highest p99 of answers with the limiter", chapter.title),
+        p99_us,
+        time(p99_us),
+    )
+    .detail(format!("at {}", each(chapter, |found| found.latency.p99_us, time)));
     Some(verdict(chapter, row, format!("≤\u{a0}{}", time(limit_us)), p99_us <= limit_us, |found| {
         found.is_limited
     }))
@@ -127,13 +124,8 @@ fn steady(chapter: &Chapter) -> Option<ComparisonRow> {
     let alone_us = chapter.offered.iter().find(|found| found.part <= 0.0)?.steady.p99_us;
     let worst = |is_limited| of(chapter, is_limited).map(|found| found.steady.p99_us).reduce(f64::max);
     let value = ratio(worst(true), Some(alone_us))?;
-    let row = ComparisonRow {
-        what: format!("{}: p99 of the other level, over alone", chapter.title),
-        seen: times(value),
-        detail: format!("alone {}; at {}", time(alone_us), each(chapter, |found| found.steady.p99_us, time)),
-        value,
-        ..ComparisonRow::default()
-    };
+    let row = ComparisonRow::times(format!("{}: p99 of the other level, over alone", chapter.title), value)
+        .detail(format!("alone {}; at {}", time(alone_us), each(chapter, |found| found.steady.p99_us, time)));
     let goal = format!("≤\u{a0}×{}", factor(STEADY_MAX));
     Some(verdict(chapter, row, goal, value <= STEADY_MAX, |found| found.is_limited || found.part <= 0.0))
 }
@@ -142,13 +134,9 @@ fn cpu(chapter: &Chapter) -> Option<ComparisonRow> {
     let of = |is_limited| mean_of(chapter, LOW, is_limited, |found| found.cpu_us);
     let (off, on) = (of(false)?, of(true)?);
     let value = ratio(Some(on), Some(off))? - 1.0;
-    let row = ComparisonRow {
-        what: format!("{}: additional CPU of the limiter at 40 %", chapter.title),
-        seen: percent(value),
-        detail: format!("{off:.2} µs an answer off, {on:.2} µs on, all groups of the server together"),
-        value,
-        ..ComparisonRow::default()
-    };
+    let row =
+        ComparisonRow::percent(format!("{}: additional CPU of the limiter at 40 %", chapter.title), value)
+            .detail(format!("{off:.2} µs an answer off, {on:.2} µs on, all groups of the server together"));
     let goal = format!("≤\u{a0}{}", percent(CPU_MAX));
     Some(verdict(chapter, row, goal, value <= CPU_MAX, |found| found.part == LOW))
 }
@@ -157,16 +145,15 @@ fn refusals(chapter: &Chapter) -> Option<ComparisonRow> {
     let value = mean_of(chapter, LOW, true, |found| {
         found.refused_per_s + found.turned_away_per_s + found.failed_per_s
     })?;
-    let row = ComparisonRow {
-        what: format!("{}: refusals a second with the limiter at 40 %", chapter.title),
-        seen: format!("{value:.1}"),
-        detail: format!(
-            "refused, or not sent after a refusal, at {}",
-            each(chapter, |found| found.refused_per_s + found.turned_away_per_s, rate)
-        ),
+    let row = ComparisonRow::new(
+        format!("{}: refusals a second with the limiter at 40 %", chapter.title),
         value,
-        ..ComparisonRow::default()
-    };
+        format!("{value:.1}"),
+    )
+    .detail(format!(
+        "refused, or not sent after a refusal, at {}",
+        each(chapter, |found| found.refused_per_s + found.turned_away_per_s, rate)
+    ));
     let is_deciding = |found: &Offered| found.part == LOW && found.is_limited;
     Some(verdict(chapter, row, "0".to_string(), value <= 0.0, is_deciding))
 }
@@ -176,12 +163,13 @@ fn left_out(chapter: &Chapter) -> Option<ComparisonRow> {
     let out = chapter.offered.iter().filter(|found| !is_valid(found));
     let out: Vec<String> =
         out.map(|found| format!("{} ({})", found.label(), percent(found.generator_cpu))).collect();
-    (!out.is_empty()).then(|| ComparisonRow {
-        what: format!("{}: left out, the generator was the limit", chapter.title),
-        seen: out.len().to_string(),
-        detail: format!("CPU of its core: {}", out.join(", ")),
-        value: out.len() as f64,
-        ..ComparisonRow::default()
+    (!out.is_empty()).then(|| {
+        ComparisonRow::new(
+            format!("{}: left out, the generator was the limit", chapter.title),
+            out.len() as f64,
+            out.len().to_string(),
+        )
+        .detail(format!("CPU of its core: {}", out.join(", ")))
     })
 }
 

@@ -50,15 +50,16 @@ fn backlogged(window: &Window, id: &str, shares: &[f64], published: &str) -> Opt
         (used / entitled - 1.0).abs()
     });
     let worst = off.fold(0.0, f64::max);
-    Some(ComparisonRow {
-        what: format!("shares {id}, always more to do"),
-        seen: format!("CPU {}", over_first(&cpu)),
-        detail: format!("operations {}; CPU off by {} at most", over_first(&operations), percent(worst)),
-        published: published.into(),
-        goal: "CPU\u{a0}±\u{a0}2\u{a0}%".into(),
-        value: worst,
-        met: Some(worst <= 0.02),
-    })
+    Some(
+        ComparisonRow::new(
+            format!("shares {id}, always more to do"),
+            worst,
+            format!("CPU {}", over_first(&cpu)),
+        )
+        .detail(format!("operations {}; CPU off by {} at most", over_first(&operations), percent(worst)))
+        .published(published)
+        .goal("CPU\u{a0}±\u{a0}2\u{a0}%", Some(worst <= 0.02)),
+    )
 }
 
 /// Returns the ratio of two loads that request `demand` of a `total`, if the second is entitled to
@@ -89,22 +90,22 @@ fn throttled(chapter: &Chapter, id: &str, shares: &[f64], published: &str) -> Op
     let demand_cpu = [demands[0] * cost[0], demands[1] * cost[1]];
     let value = cpu[1] / cpu[0].max(1e-9);
     let goal = attainable(cpu[0] + cpu[1], demand_cpu, second / (first + second))?;
-    Some(ComparisonRow {
-        what: format!("shares {id}, throttled at 74 % each"),
-        seen: format!("CPU {value:.2}"),
-        detail: format!(
-            "operations {}; with their backlogs they requested {} and {} a second and got {} together, so CPU \
+    let detail = format!(
+        "operations {}; with their backlogs they requested {} and {} a second and got {} together, so CPU \
              {goal:.2} was possible",
-            over_first(&operations),
-            rate(demands[0]),
-            rate(demands[1]),
-            rate(operations.iter().sum())
-        ),
-        published: published.into(),
-        goal: format!("CPU\u{a0}{goal:.2}\u{a0}±\u{a0}5\u{a0}%"),
-        value,
-        met: Some((value / goal - 1.0).abs() <= THROTTLED_OFF_MAX),
-    })
+        over_first(&operations),
+        rate(demands[0]),
+        rate(demands[1]),
+        rate(operations.iter().sum())
+    );
+    let is_met = (value / goal - 1.0).abs() <= THROTTLED_OFF_MAX;
+    let seen = format!("CPU {value:.2}");
+    Some(
+        ComparisonRow::new(format!("shares {id}, throttled at 74 % each"), value, seen)
+            .detail(detail)
+            .published(published)
+            .goal(format!("CPU\u{a0}{goal:.2}\u{a0}±\u{a0}5\u{a0}%"), Some(is_met)),
+    )
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! servers alternate. Each is compared with its neighbour, and the median of these pairs counts:
 //! the p99 of single phases varies more by pauses of the machine than by background work.
 
-use super::judge::{Labels, judged, median, ratio, ratios, spread, times};
+use super::judge::{Labels, judged, median, ratio, ratios, spread};
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::results::{Chapter, ComparisonRow, DemoResults, Point, StoragePoint, Window};
 use charts::numbers::{factor, percent, rate, time};
@@ -50,22 +50,19 @@ fn latency_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let [flushing, in_memory] = [FLUSHING, IN_MEMORY].map(|kind| p99s(chapter, kind));
     let shown = |values: &Vec<f64>| time(median(values.clone()).unwrap_or_default());
     let how = how(controllers);
-    let row = ComparisonRow {
-        what: format!("write p99, flushing/in memory, {how}"),
-        seen: times(value),
-        detail: format!(
+    let row = ComparisonRow::times(format!("write p99, flushing/in memory, {how}"), value)
+        .detail(format!(
             "{}; {} flushing{}, {} in memory{}, medians",
             spread(pairs(chapter)),
             shown(&flushing),
             range(flushing.clone()),
             shown(&in_memory),
             range(in_memory.clone())
-        ),
-        goal: if controllers { format!("≤\u{a0}×{P99_MAX}") } else { String::new() },
-        value,
-        met: controllers.then_some(value <= P99_MAX),
-        ..ComparisonRow::default()
-    };
+        ))
+        .goal(
+            if controllers { format!("≤\u{a0}×{P99_MAX}") } else { String::new() },
+            controllers.then_some(value <= P99_MAX),
+        );
     Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
 }
 
@@ -93,20 +90,15 @@ fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let (flushing, in_memory) = (flushing?, in_memory?);
     let value = ratio(Some(flushing), Some(in_memory))?;
     let how = how(controllers);
-    Some(ComparisonRow {
-        what: format!("the same of single seconds, {how}"),
-        seen: times(value),
-        detail: format!(
-            "{} flushing, {} in memory, medians; ×{} in the quieter quarter, without pauses of the machine: {} and {}",
-            time(flushing),
-            time(in_memory),
-            factor(ratio(Some(quiet), Some(quiet_in_memory))?),
-            time(quiet),
-            time(quiet_in_memory)
-        ),
-        value,
-        ..ComparisonRow::default()
-    })
+    let detail = format!(
+        "{} flushing, {} in memory, medians; ×{} in the quieter quarter, without pauses of the machine: {} and {}",
+        time(flushing),
+        time(in_memory),
+        factor(ratio(Some(quiet), Some(quiet_in_memory))?),
+        time(quiet),
+        time(quiet_in_memory)
+    );
+    Some(ComparisonRow::times(format!("the same of single seconds, {how}"), value).detail(detail))
 }
 
 fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
@@ -117,20 +109,17 @@ fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow>
     let how = how(controllers);
     let (least, most) =
         (done.iter().copied().fold(f64::INFINITY, f64::min), done.iter().copied().fold(0.0, f64::max));
-    let row = ComparisonRow {
-        what: format!("largest deviation from the requested rate, {how}"),
-        seen: percent(value),
-        detail: format!(
+    let row = ComparisonRow::percent(format!("largest deviation from the requested rate, {how}"), value)
+        .detail(format!(
             "{} to {} a second in single phases, {} requested",
             rate(least),
             rate(most),
             rate(requested)
-        ),
-        goal: if controllers { format!("≤\u{a0}{}", percent(DEVIATION_MAX)) } else { String::new() },
-        value,
-        met: controllers.then_some(value <= DEVIATION_MAX),
-        ..ComparisonRow::default()
-    };
+        ))
+        .goal(
+            if controllers { format!("≤\u{a0}{}", percent(DEVIATION_MAX)) } else { String::new() },
+            controllers.then_some(value <= DEVIATION_MAX),
+        );
     Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
 }
 
@@ -140,21 +129,19 @@ fn work_row(chapter: &Chapter, controllers: bool) -> Option<ComparisonRow> {
     let (flushed, compacted) = (sum(|p| p.flush_bytes_per_s), sum(|p| p.compaction_bytes_per_s));
     let value = ratio(Some(flushed + compacted), Some(flushed))?;
     let how = how(controllers);
-    Some(ComparisonRow {
-        what: format!("written by flush and compaction, over flush, {how}"),
-        seen: times(value),
-        detail: format!(
-            "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB: {:.0} MB a second while flushing; the log \
+    let detail = format!(
+        "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB: {:.0} MB a second while flushing; the log \
              is not counted",
-            sum(|p| p.flushes),
-            flushed / 1e6,
-            sum(|p| p.compactions),
-            compacted / 1e6,
-            chapter.storage_mean(FLUSHING, StoragePoint::background_bytes_per_s) / 1e6
-        ),
-        value,
-        ..ComparisonRow::default()
-    })
+        sum(|p| p.flushes),
+        flushed / 1e6,
+        sum(|p| p.compactions),
+        compacted / 1e6,
+        chapter.storage_mean(FLUSHING, StoragePoint::background_bytes_per_s) / 1e6
+    );
+    Some(
+        ComparisonRow::times(format!("written by flush and compaction, over flush, {how}"), value)
+            .detail(detail),
+    )
 }
 
 /// Compares the temporary space of a compaction with a goal.
@@ -163,22 +150,21 @@ fn space_row(chapter: &Chapter, goal: Option<f64>) -> Option<ComparisonRow> {
     let (first, last) = (chapter.space.first()?, chapter.space.last()?);
     let megabytes = |bytes: f64| format!("{:.0} MB", bytes / 1e6);
     let highest = chapter.space.iter().map(|point| point.bytes).fold(0.0, f64::max);
-    Some(ComparisonRow {
-        what: format!("temporary space, {}", chapter.id.replace('_', "-")),
-        seen: percent(value),
-        detail: format!(
-            "{} in {:.0} files before, {} at most, {} in {:.0} files after",
-            megabytes(first.bytes),
-            first.files,
-            megabytes(highest),
-            megabytes(last.bytes),
-            last.files
-        ),
-        goal: goal.map_or(String::new(), |most| format!("≤\u{a0}{}", percent(most))),
-        value,
-        met: goal.map(|most| value <= most),
-        ..ComparisonRow::default()
-    })
+    Some(
+        ComparisonRow::percent(format!("temporary space, {}", chapter.id.replace('_', "-")), value)
+            .detail(format!(
+                "{} in {:.0} files before, {} at most, {} in {:.0} files after",
+                megabytes(first.bytes),
+                first.files,
+                megabytes(highest),
+                megabytes(last.bytes),
+                last.files
+            ))
+            .goal(
+                goal.map_or(String::new(), |most| format!("≤\u{a0}{}", percent(most))),
+                goal.map(|most| value <= most),
+            ),
+    )
 }
 
 pub(super) fn rows(outcome: &DemoResults, rows: &mut Vec<ComparisonRow>) {

@@ -7,6 +7,7 @@ mod cpu;
 mod loads;
 mod points;
 
+use charts::numbers::{factor, percent};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,33 @@ pub(crate) struct ComparisonRow {
 }
 
 impl ComparisonRow {
+    /// Returns a result without details.
+    pub(crate) fn new(what: impl Into<String>, value: f64, seen: impl Into<String>) -> ComparisonRow {
+        ComparisonRow { what: what.into(), seen: seen.into(), value, ..ComparisonRow::default() }
+    }
+
+    /// Returns a ratio.
+    pub(crate) fn times(what: impl Into<String>, value: f64) -> ComparisonRow {
+        ComparisonRow::new(what, value, times(value))
+    }
+
+    /// Returns a fraction.
+    pub(crate) fn percent(what: impl Into<String>, value: f64) -> ComparisonRow {
+        ComparisonRow::new(what, value, percent(value))
+    }
+
+    pub(crate) fn detail(self, detail: impl Into<String>) -> ComparisonRow {
+        ComparisonRow { detail: detail.into(), ..self }
+    }
+
+    pub(crate) fn published(self, published: impl Into<String>) -> ComparisonRow {
+        ComparisonRow { published: published.into(), ..self }
+    }
+
+    pub(crate) fn goal(self, goal: impl Into<String>, met: Option<bool>) -> ComparisonRow {
+        ComparisonRow { goal: goal.into(), met, ..self }
+    }
+
     /// Returns the verdict in words.
     pub(crate) fn verdict(&self) -> &'static str {
         match self.met {
@@ -108,6 +136,11 @@ impl ComparisonRow {
             None => "not judged",
         }
     }
+}
+
+/// Formats a ratio, such as `×1.20`.
+pub(crate) fn times(value: f64) -> String {
+    format!("×{}", factor(value))
 }
 
 /// Properties of the machine that explain results.

@@ -5,9 +5,9 @@ mod values;
 
 use load::Latency;
 
-use super::judge::{Labels, judged, median, median_of, ratios, spread, times};
+use super::judge::{Labels, judged, median, median_of, ratios, spread};
 use crate::names::{APPLICATION, APPLICATION_WRITES, BYPASSING, CACHED, USERS};
-use crate::results::{ComparisonRow, DemoResults, Window};
+use crate::results::{ComparisonRow, DemoResults, Window, times};
 use charts::numbers::time;
 
 /// Compared quantile of latencies.
@@ -220,21 +220,19 @@ impl Pair {
         let value = median(ratios.clone())?;
         let labelled =
             |label: &str| time(median_of(chapter, label, |window| self.value(window)).unwrap_or_default());
-        let row = ComparisonRow {
-            what: self.name(),
-            seen: times(value),
-            detail: format!(
+        let row = ComparisonRow::times(self.name(), value)
+            .detail(format!(
                 "expected {}; {} over {}, medians; {}",
                 self.expected.text(times, ": "),
                 labelled(labels.later),
                 labelled(labels.base),
                 spread(ratios)
-            ),
-            published: self.published.to_string(),
-            goal: self.goal.map_or(String::new(), |most| format!("≤\u{a0}×{most}")),
-            value,
-            met: self.goal.map(|most| value <= most),
-        };
+            ))
+            .published(self.published)
+            .goal(
+                self.goal.map_or(String::new(), |most| format!("≤\u{a0}×{most}")),
+                self.goal.map(|most| value <= most),
+            );
         let compared = |window: &&Window| [labels.base, labels.later].contains(&&*window.label);
         Some(judged(row, &chapter.windows.iter().filter(compared).collect::<Vec<_>>()))
     }

@@ -1,9 +1,9 @@
 //! Values of whole chapters: bandwidth of the disk, capacities, and ingest.
 
-use super::super::judge::{judged, ratio, times};
+use super::super::judge::{judged, ratio};
 use super::{Expected, expect};
 use crate::names::{APPLICATION, BYPASSING, CACHED, FROM_MEMORY, USER_WRITES, USERS};
-use crate::results::{Chapter, ComparisonRow, DemoResults};
+use crate::results::{Chapter, ComparisonRow, DemoResults, times};
 use charts::numbers::{factor, rate, time};
 
 /// A value of a chapter.
@@ -192,15 +192,13 @@ impl Value {
     fn row(&self, outcome: &DemoResults) -> Option<ComparisonRow> {
         let chapter = outcome.chapter(self.chapter)?;
         let (value, detail) = (self.of)(chapter)?;
-        let row = ComparisonRow {
-            what: self.what.to_string(),
-            seen: (self.shown)(value),
-            detail: format!("expected {}; {detail}", self.expected.text(self.shown, ": ")),
-            published: self.published.to_string(),
-            goal: self.goal.map_or(String::new(), |most| format!("≤\u{a0}×{most}")),
-            value,
-            met: self.goal.map(|most| value <= most),
-        };
+        let row = ComparisonRow::new(self.what.to_string(), value, (self.shown)(value))
+            .detail(format!("expected {}; {detail}", self.expected.text(self.shown, ": ")))
+            .published(self.published)
+            .goal(
+                self.goal.map_or(String::new(), |most| format!("≤\u{a0}×{most}")),
+                self.goal.map(|most| value <= most),
+            );
         Some(judged(row, &chapter.windows.iter().collect::<Vec<_>>()))
     }
 }
