@@ -1,13 +1,17 @@
-//! Command line of `fairlane load`: parses flags into a spec and runs it. Progress goes to standard
-//! error, the report to standard output and to files.
+//! Command line of `fairlane load`: runs the command that the flags describe. Progress goes to
+//! standard error, the report to standard output and to files.
 
 use crate::LoadError;
 use crate::capacity;
-use crate::flags::{Options, help, parse};
+use crate::commands::{MergeFlags, OtherCommand, SweepTarget, UslTarget, command};
+use crate::data::{write_hits, write_tpch};
+use crate::flags::CqlFlags;
 use crate::merge::{self, merge};
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::run::run;
 use crate::spec::Workload;
+use crate::sql;
+use crate::sql_flags::SqlFlags;
 use crate::sweep;
 use crate::text::progress;
 use crate::timeline::Second;
@@ -31,68 +35,77 @@ pub fn cli(args: &[String]) -> i32 {
 }
 
 fn dispatch(args: &[String]) -> Result<i32, LoadError> {
-    match args.split_first() {
-        Some((word, rest)) if word == "tpch" || word == "hits" => return crate::data::cli(word, rest),
-        Some((word, rest)) if word == "plan" => return capacity::cli(rest),
-        Some((word, rest)) if word == "sql" => return crate::sql_cli::run(rest),
-        Some((word, [next, rest @ ..])) if word == "usl" && next == "sql" => {
-            return crate::sql_cli::ladder(rest);
-        }
-        Some((word, [next, rest @ ..])) if word == "sweep" && next == "sql" => {
-            return crate::sql_cli::sweep(rest);
-        }
-        _ => {}
+    let Some(load) = command(args)? else { return Ok(0) };
+    match load.command {
+        Some(other) => run_other(other),
+        None => match load.workload {
+            Some(workload) => run_load(&load.flags, workload),
+            None => Err(LoadError::Usage("expected a workload; see `fairlane load --help`".into())),
+        },
     }
-    let mut options = Options::default();
-    let words = parse(args, &mut options)?;
-    if options.common.help {
-        print!("{}", help());
-        return Ok(0);
+}
+
+fn run_other(command: OtherCommand) -> Result<i32, LoadError> {
+    match command {
+        OtherCommand::Plan(flags) => capacity::cli(&flags),
+        OtherCommand::Merge(flags) => merge_files(&flags),
+        OtherCommand::Tpch(flags) => write_tpch(&flags),
+        OtherCommand::Hits(flags) => write_hits(&flags),
+        OtherCommand::Sql(flags) => run_sql(&flags),
+        OtherCommand::Usl(usl) => match &usl.sql {
+            None => {
+                let plan = usl.flags.ladder(usl.workload, &usl.ladder)?;
+                usl::cli(&plan, &usl.flags.report, &usl.page, &usl.ladder)
+            }
+            Some(UslTarget::Sql(sql)) => {
+                let plan = sql.flags.ladder(&sql.ladder, sql.metrics.metrics.clone())?;
+                usl::cli(&plan, &sql.flags.report, &sql.page, &sql.ladder)
+            }
+        },
+        OtherCommand::Sweep(sweep) => match &sweep.sql {
+            None => {
+                let plan = sweep.flags.sweep(sweep.workload, &sweep.sweep)?;
+                sweep::cli(&plan, &sweep.flags.report, &sweep.page)
+            }
+            Some(SweepTarget::Sql(sql)) => {
+                let plan = sql.flags.sweep(&sql.sweep, sql.metrics.metrics.clone())?;
+                sweep::cli(&plan, &sql.flags.report, &sql.page)
+            }
+        },
     }
-    let (command, rest) = match words.split_first() {
-        Some((command, rest)) => (command.as_str(), rest),
-        None => return Err(LoadError::Usage("expected a workload; see `fairlane load --help`".into())),
-    };
-    if command == "merge" {
-        return merge_files(rest, &options);
-    }
-    let (command, rest) = match (command, rest) {
-        ("usl", []) => ("usl", &[][..]),
-        ("usl", [workload]) => return run_ladder(&options, workload_by_name(workload)?),
-        ("sweep", []) => ("sweep", &[][..]),
-        ("sweep", [workload]) => return run_sweep(&options, workload_by_name(workload)?),
-        other => other,
-    };
-    if let Some(word) = rest.first() {
-        return Err(LoadError::Usage(format!("unexpected word `{word}`; see `fairlane load --help`")));
-    }
-    if command == "usl" {
-        return run_ladder(&options, Workload::Read);
-    }
-    if command == "sweep" {
-        return run_sweep(&options, Workload::Read);
-    }
-    let spec = options.spec(workload_by_name(command)?)?;
+}
+
+/// Runs a load over CQL. Returns 3 for invalid results.
+fn run_load(flags: &CqlFlags, workload: Workload) -> Result<i32, LoadError> {
+    let spec = flags.spec(workload)?;
     let stop = stop_on_signals()?;
-    let report = run(&spec, &stop, observer(&options))?;
-    if options.common.json.as_deref() != Some("-") {
+    let report = run(&spec, &stop, print_progress(flags.report.quiet))?;
+    if flags.report.prints_text() {
         print!("{}", report.text());
     }
-    write_json(options.common.json.as_deref(), &report)?;
-    if let Some(path) = &options.hdr {
+    write_json(flags.report.json.as_deref(), &report)?;
+    if let Some(path) = &flags.histograms.hdr {
         write_file(path, &merge::log(report.steps.iter())?)?;
     }
     Ok(if report.invalid { 3 } else { 0 })
 }
 
-fn workload_by_name(word: &str) -> Result<Workload, LoadError> {
-    let found = Workload::ALL.iter().find(|(_, name, _)| *name == word);
-    let unknown = || LoadError::Usage(format!("unknown workload `{word}`; see `fairlane load --help`"));
-    found.map(|(workload, ..)| *workload).ok_or_else(unknown)
+/// Runs a load of SQL queries. Returns 3 for invalid results.
+fn run_sql(flags: &SqlFlags) -> Result<i32, LoadError> {
+    let spec = flags.spec()?;
+    let stop = stop_on_signals()?;
+    let report = sql::run(&spec, &stop, print_progress(flags.report.quiet))?;
+    if flags.report.prints_text() {
+        print!("{}", report.text());
+    }
+    write_json(flags.report.json.as_deref(), &report)?;
+    if let Some(path) = &flags.histograms.hdr {
+        write_file(path, &merge::log(report.steps.iter().map(|step| &step.all))?)?;
+    }
+    Ok(if report.invalid { 3 } else { 0 })
 }
 
-fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
-    let quiet = options.common.quiet;
+fn print_progress(quiet: bool) -> impl FnMut(&Second) {
     move |second| {
         if !quiet {
             eprintln!("{}", progress(second));
@@ -100,28 +113,17 @@ fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
     }
 }
 
-fn run_ladder(options: &Options, workload: Workload) -> Result<i32, LoadError> {
-    usl::cli(&options.plan(workload)?, &options.common, &options.ladder)
-}
-
-fn run_sweep(options: &Options, workload: Workload) -> Result<i32, LoadError> {
-    sweep::cli(&options.sweep(workload)?, &options.common)
-}
-
-fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {
-    if paths.is_empty() {
-        return Err(LoadError::Usage("`merge` expects at least one file written by --hdr".into()));
-    }
+fn merge_files(flags: &MergeFlags) -> Result<i32, LoadError> {
     let mut files = Vec::new();
-    for path in paths {
+    for path in &flags.files {
         let text = std::fs::read_to_string(path)
             .map_err(|error| LoadError::File { path: path.clone(), reason: error.to_string() })?;
         files.push((path.clone(), text));
     }
     let merged = merge(&files)?;
-    if options.common.json.as_deref() != Some("-") {
+    if flags.report.prints_text() {
         print!("{}", merge::text(&merged));
     }
-    write_json(options.common.json.as_deref(), &merged)?;
+    write_json(flags.report.json.as_deref(), &merged)?;
     Ok(0)
 }

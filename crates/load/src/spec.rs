@@ -73,7 +73,7 @@ pub struct Keys {
 }
 
 /// Distribution of the sizes of values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueSizes {
     /// All values have the same size.
@@ -232,9 +232,7 @@ impl Spec {
     /// # Errors
     /// [`LoadError::Usage`] for an unknown name.
     pub(crate) fn consistency_level(&self) -> Result<wire::Consistency, LoadError> {
-        let wanted = self.consistency.to_ascii_uppercase();
-        let found = wire::Consistency::ALL.into_iter().find(|level| level.to_string() == wanted);
-        found.ok_or_else(|| usage(format!("unknown consistency level `{}`", self.consistency)))
+        consistency_level(&self.consistency)
     }
 
     /// Checks everything that needs no connection.
@@ -298,6 +296,16 @@ impl Spec {
         }
         Ok(())
     }
+}
+
+/// Parses the CQL name of a consistency level, in any case.
+///
+/// # Errors
+/// [`LoadError::Usage`] for an unknown name.
+pub(crate) fn consistency_level(name: &str) -> Result<wire::Consistency, LoadError> {
+    let wanted = name.to_ascii_uppercase();
+    let found = wire::Consistency::ALL.into_iter().find(|level| level.to_string() == wanted);
+    found.ok_or_else(|| usage(format!("unknown consistency level `{name}`")))
 }
 
 pub(crate) fn seconds_ok(seconds: f64) -> bool {

@@ -1,31 +1,25 @@
 //! Command line of `fairlane load plan`: reads the ladders and prints the plan.
 
 use super::cores::needed;
-use super::flags;
+use super::flags::{CapacityFlags, LadderFile};
 use super::operating::operating;
 use super::page::page;
 use crate::LoadError;
-use crate::flag::usage;
 use crate::output::{write_file, write_json};
 use crate::usl::read_ladder;
 
-/// Runs with the arguments after the word `plan`. Returns the exit code 0.
+/// Prints the plan. Returns the exit code 0.
 ///
 /// # Errors
 /// [`LoadError::Usage`], [`LoadError::File`] for a file without a ladder, and [`LoadError::NoPlan`]
 /// for a ladder that determines no plan.
-pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
-    let options = flags::parse(args)?;
-    if options.common.help {
-        print!("{}", flags::help());
-        return Ok(0);
-    }
-    let goal = options.goal()?;
+pub(crate) fn run(flags: &CapacityFlags) -> Result<i32, LoadError> {
+    let goal = flags.goal();
     let mut measured = Vec::new();
-    for (path, given) in &options.from {
+    for LadderFile { path, cores } in &flags.from {
         let ladder = read_ladder(path)?;
-        let cores = given.or(ladder.server_core_count).ok_or_else(|| {
-            usage(format!(
+        let cores = cores.or(ladder.server_core_count).ok_or_else(|| {
+            LoadError::Usage(format!(
                 "--from {path}: the file has no core count: it was measured without --metrics, or in steps too short \
                  for them; give it as --from {path}=CORES"
             ))
@@ -33,11 +27,11 @@ pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
         measured.push(operating((path, &ladder), cores, goal.p99_us)?);
     }
     let plan = needed(goal, measured);
-    if options.common.json.as_deref() != Some("-") {
+    if flags.json.as_deref() != Some("-") {
         print!("{}", plan.text());
     }
-    write_json(options.common.json.as_deref(), &plan)?;
-    if let Some(path) = &options.common.html {
+    write_json(flags.json.as_deref(), &plan)?;
+    if let Some(path) = &flags.page.html {
         write_file(path, &page(&plan))?;
     }
     Ok(0)

@@ -13,7 +13,7 @@
 
 mod cli;
 mod cores;
-mod flags;
+pub(crate) mod flags;
 mod operating;
 mod page;
 mod text;

@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 }
 
 /// Type that stores columns of hundredths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Decimals {
     /// `decimal`, exact.
     #[default]

@@ -1,11 +1,19 @@
 //! Filling a server from another program, as `fairlane load tpch` and `hits` do by default, without
 //! their output.
-use super::cli::source;
-use super::fill::Fill;
-use super::flags::Options;
+use super::fill::{Cql, Fill, Target};
+use super::flags::{CONNECTIONS, IN_FLIGHT};
+use super::hits::Hits;
+use super::tpch::Tpch;
+use super::{Decimals, Source};
 use crate::LoadError;
-use crate::common::Common;
 use crate::run::StopFlag;
+
+/// Default keyspace of TPC-H.
+pub(super) const TPCH_KEYSPACE: &str = "tpch";
+/// Default keyspace of ClickBench's table.
+pub(super) const HITS_KEYSPACE: &str = "clickbench";
+/// Seed of the rows of ClickBench's table.
+const SEED: u64 = 1;
 
 /// Tables to write, in their default keyspaces.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,27 +53,22 @@ pub fn fill(
     stop: &StopFlag,
     observer: impl FnMut(&'static str, u64, u64),
 ) -> Result<(), LoadError> {
-    let mut options = Options::default();
-    let workload = match filling.tables {
-        Tables::Tpch { scale } => {
-            options.scale = scale;
-            "tpch"
-        }
-        Tables::Hits { rows } => {
-            options.rows = rows;
-            "hits"
-        }
+    let (source, keyspace): (Box<dyn Source>, _) = match filling.tables {
+        Tables::Tpch { scale } => (Box::new(Tpch::new(scale)), TPCH_KEYSPACE),
+        Tables::Hits { rows } => (Box::new(Hits::new(rows, SEED)), HITS_KEYSPACE),
     };
-    options.common = Common {
-        hosts: Some(vec![filling.host.clone()]),
+    let target = Target::Cql(Cql {
+        hosts: vec![filling.host.clone()],
         user: Some(filling.user.clone()),
         password: Some(filling.password.clone()),
-        ..Common::default()
-    };
-    let target = options.target(workload)?;
-    let source = source(workload, &options);
+        keyspace: keyspace.to_string(),
+        replication: 1,
+        consistency: wire::Consistency::One,
+        connections: CONNECTIONS,
+        in_flight_max: IN_FLIGHT,
+    });
     let tables = (0..source.tables().len()).collect();
-    let fill = Fill { source: source.as_ref(), tables, target, decimals: options.decimals };
+    let fill = Fill { source: source.as_ref(), tables, target, decimals: Decimals::default() };
     let (_, failure) = fill.run(stop, observer);
     failure.map_or(Ok(()), Err)
 }

@@ -1,210 +1,128 @@
-//! Command lines of `fairlane load tpch` and `fairlane load hits`, as tables of flags.
+//! Flags of `fairlane load tpch` and `fairlane load hits`.
 
 use std::path::PathBuf;
+
+use clap::Args;
 
 use super::Decimals;
 use super::fill::{Cql, Target};
 use crate::LoadError;
-use crate::common::{self, Common};
-use crate::flag::{Flag, flag, list, number, usage, whole};
+use crate::common_flags::{ReportFlags, ServerFlags, TableFlags};
+use crate::flag_values::{CommaList, number, size_in, whole};
+use crate::spec::{consistency_level, is_name};
 
 /// Largest scale factor. Larger keys would overflow the generator's counters.
 const SCALE_MAX: f64 = 1000.0;
+/// Default number of connections.
+pub(super) const CONNECTIONS: usize = 4;
+/// Default number of requests in flight on each connection.
+pub(super) const IN_FLIGHT: usize = 256;
 
-/// Parsed flags.
-#[derive(Debug)]
-pub(crate) struct Options {
-    pub(crate) scale: f64,
-    pub(crate) rows: u64,
-    pub(crate) seed: u64,
-    pub(crate) only: Vec<String>,
-    pub(crate) decimals: Decimals,
-    pub(crate) common: Common,
+/// Flags of `tpch`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TpchFlags {
+    /// Scale factor, may be a fraction; 1 is about 1 GB
+    #[arg(long, value_name = "N", default_value = "1", value_parser = scale)]
+    pub(super) scale: f64,
+    /// Only these tables [default: all]
+    #[arg(long = "tables", value_name = "NAME,…")]
+    pub(super) only: Option<CommaList>,
+    /// Type of money and percentages: `decimal` or `double`
+    #[arg(long, value_name = "TYPE", default_value = "decimal", value_enum, hide_possible_values = true)]
+    pub(super) decimals: Decimals,
+    #[command(flatten)]
+    pub(super) target: TargetFlags,
+}
+
+/// Flags of `hits`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HitsFlags {
+    /// Number of rows
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = rows)]
+    pub(super) rows: u64,
+    /// Seed of all rows
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole)]
+    pub(super) seed: u64,
+    #[command(flatten)]
+    pub(super) target: TargetFlags,
+}
+
+/// Destination of the rows.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TargetFlags {
+    /// Write a CSV file for each table and schema.sql instead
+    #[arg(long, value_name = "FOLDER")]
     csv: Option<PathBuf>,
+    /// Write Parquet files instead; existing files are kept
+    #[arg(long, value_name = "FOLDER", conflicts_with = "csv")]
     parquet: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerFlags,
+    /// Keyspace of the tables [default: the workload's]
+    #[arg(long, value_name = "NAME", value_parser = keyspace)]
     keyspace: Option<String>,
-    replication: u32,
-    consistency: String,
+    #[command(flatten)]
+    tables: TableFlags,
+    /// Connections, one thread each
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = CONNECTIONS,
+        value_parser = |text: &str| size_in(text, 1..=256)
+    )]
     connections: usize,
+    /// Requests in flight on each connection
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = IN_FLIGHT,
+        value_parser = |text: &str| size_in(text, 1..=32_000)
+    )]
     in_flight: usize,
+    #[command(flatten)]
+    pub(super) report: ReportFlags,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            scale: 1.0,
-            rows: 1_000_000,
-            seed: 1,
-            only: Vec::new(),
-            decimals: Decimals::default(),
-            common: Common::default(),
-            csv: None,
-            parquet: None,
-            keyspace: None,
-            replication: 1,
-            consistency: "ONE".to_string(),
-            connections: 4,
-            in_flight: 256,
-        }
+fn scale(text: &str) -> Result<f64, LoadError> {
+    match number(text)? {
+        scale if scale > 0.0 && scale <= SCALE_MAX => Ok(scale),
+        _ => Err(LoadError::Usage(format!("expected a scale above 0 and at most {SCALE_MAX}, got `{text}`"))),
     }
 }
 
-impl AsMut<Common> for Options {
-    fn as_mut(&mut self) -> &mut Common {
-        &mut self.common
+fn rows(text: &str) -> Result<u64, LoadError> {
+    match whole(text)? {
+        0 => Err(LoadError::Usage("expected at least 1 row, got `0`".into())),
+        rows => Ok(rows),
     }
 }
 
-const TPCH: &[Flag<Options>] = &[
-    flag!("scale", "N", "1", "scale factor, may be a fraction; 1 is about 1 GB", |o, v| {
-        o.scale = number(v)?;
-        Ok(())
-    }),
-    flag!("tables", "NAME,…", "all", "only these tables", |o, v| {
-        o.only = v.split(',').map(str::to_string).collect();
-        Ok(())
-    }),
-    flag!("decimals", "TYPE", "decimal", "type of money and percentages: `decimal` or `double`", |o, v| {
-        o.decimals = match v {
-            "decimal" => Decimals::Decimal,
-            "double" => Decimals::Double,
-            other => return Err(usage(format!("expected `decimal` or `double`, got `{other}`"))),
-        };
-        Ok(())
-    }),
-];
-
-const HITS: &[Flag<Options>] = &[
-    flag!("rows", "N", "1M", "number of rows", |o, v| {
-        o.rows = whole(v)?;
-        Ok(())
-    }),
-    flag!("seed", "N", "1", "seed of all rows", |o, v| {
-        o.seed = whole(v)?;
-        Ok(())
-    }),
-];
-
-const BOTH: &[Flag<Options>] = &[
-    flag!("csv", "FOLDER", "off", "write a CSV file for each table and schema.sql instead", |o, v| {
-        o.csv = Some(PathBuf::from(v));
-        Ok(())
-    }),
-    flag!("parquet", "FOLDER", "off", "write Parquet files instead; existing files are kept", |o, v| {
-        o.parquet = Some(PathBuf::from(v));
-        Ok(())
-    }),
-    common::hosts("127.0.0.1:9042"),
-    common::user("none"),
-    common::password(),
-    common::password_file(),
-    flag!("keyspace", "NAME", "the workload's", "keyspace of the tables", |o, v| {
-        o.keyspace = Some(v.to_string());
-        Ok(())
-    }),
-    flag!("replication", "N", "1", "replication factor of a keyspace created here", |o, v| {
-        o.replication = number(v)?;
-        Ok(())
-    }),
-    flag!("consistency", "LEVEL", "ONE", "consistency level", |o, v| {
-        o.consistency = v.to_string();
-        Ok(())
-    }),
-    flag!("connections", "N", "4", "connections, one thread each", |o, v| {
-        o.connections = whole(v)? as usize;
-        Ok(())
-    }),
-    flag!("in-flight", "N", "256", "requests in flight on each connection", |o, v| {
-        o.in_flight = whole(v)? as usize;
-        Ok(())
-    }),
-    common::json(),
-    common::quiet(),
-    common::help(),
-];
-
-fn table(workload: &str) -> impl Iterator<Item = &'static Flag<Options>> {
-    let own = if workload == "tpch" { TPCH } else { HITS };
-    own.iter().chain(BOTH)
-}
-
-/// Parses the flags of a workload.
-///
-/// # Errors
-/// [`LoadError::Usage`].
-pub(crate) fn parse(workload: &str, args: &[String]) -> Result<Options, LoadError> {
-    let mut options = Options::default();
-    let flags: Vec<&Flag<Options>> = table(workload).collect();
-    let words = crate::flag::read(args, &mut options, &flags, &format!("fairlane load {workload}"))?;
-    match words.first() {
-        Some(word) => Err(usage(format!("unexpected word `{word}`; see `fairlane load {workload} --help`"))),
-        None => Ok(options),
+fn keyspace(text: &str) -> Result<String, LoadError> {
+    if is_name(text) {
+        return Ok(text.to_string());
     }
+    Err(LoadError::Usage(format!("expected letters, digits and underscores, got `{text}`")))
 }
 
-/// Returns the help of a workload.
-pub(crate) fn help(workload: &str) -> String {
-    let flags: Vec<&Flag<Options>> = table(workload).collect();
-    let what = match workload {
-        "tpch" => {
-            "fairlane load tpch: writes the eight tables of TPC-H into the keyspace `tpch`, or as files\n\n\
-             The rows are those of the benchmark's own generator. The queries are in crates/load/queries/tpch.\n"
-        }
-        _ => {
-            "fairlane load hits: writes a table with the columns of ClickBench's `hits`\n\
-             into the keyspace `clickbench`, or as a file\n\n\
-             Its 105 columns and their skew resemble the real table, but the rows are generated from a seed.\n\
-             Compare results with each other, not with published ones.\n\
-             Queries are in crates/load/queries/clickbench.\n"
-        }
-    };
-    let again = "\nRows written before a stop or a failure remain. Run the same command again to complete the\n\
-         tables: rows are overwritten.\n\
-         Complete Parquet files are kept, and an incomplete one is removed.\n";
-    format!("{what}{again}{}", list(&flags))
-}
-
-impl Options {
-    /// Returns the target to write to.
+impl TargetFlags {
+    /// Returns the target to write to. `keyspace` is the default.
     ///
     /// # Errors
     /// [`LoadError::Usage`] for invalid flags.
-    pub(crate) fn target(&self, workload: &str) -> Result<Target, LoadError> {
-        let refuse = |wrong: bool, reason: &str| if wrong { Err(usage(reason.into())) } else { Ok(()) };
-        refuse(!(self.scale > 0.0 && self.scale <= SCALE_MAX), "--scale must be above 0 and at most 1000")?;
-        refuse(self.rows == 0, "--rows must be at least 1")?;
-        refuse(
-            self.csv.is_some() && self.parquet.is_some(),
-            "--csv and --parquet exclude each other; give one of them",
-        )?;
+    pub(super) fn target(&self, keyspace: &str) -> Result<Target, LoadError> {
         if let Some(folder) = &self.csv {
             return Ok(Target::Csv(folder.clone()));
         }
         if let Some(folder) = &self.parquet {
             return Ok(Target::Parquet(folder.clone()));
         }
-        let keyspace = match (&self.keyspace, workload) {
-            (Some(name), _) => name.clone(),
-            (None, "tpch") => "tpch".to_string(),
-            (None, _) => "clickbench".to_string(),
-        };
-        let hosts = self.common.hosts("127.0.0.1:9042");
-        refuse(hosts.is_empty(), "--hosts names no server")?;
-        refuse(!crate::spec::is_name(&keyspace), "--keyspace must be letters, digits and underscores")?;
-        refuse(self.replication == 0, "--replication must be at least 1")?;
-        refuse(!(1..=256).contains(&self.connections), "--connections must be 1 to 256")?;
-        refuse(!(1..=32_000).contains(&self.in_flight), "--in-flight must be 1 to 32,000")?;
-        let wanted = self.consistency.to_ascii_uppercase();
-        let level = wire::Consistency::ALL.into_iter().find(|level| level.to_string() == wanted);
-        let consistency =
-            level.ok_or_else(|| usage(format!("unknown consistency level `{}`", self.consistency)))?;
         Ok(Target::Cql(Cql {
-            hosts,
-            user: self.common.user.clone(),
-            password: self.common.password(),
-            keyspace,
-            replication: self.replication,
-            consistency,
+            hosts: self.server.hosts()?,
+            user: self.server.user.clone(),
+            password: self.server.password()?,
+            keyspace: self.keyspace.clone().unwrap_or_else(|| keyspace.to_string()),
+            replication: self.tables.replication,
+            consistency: consistency_level(&self.tables.consistency)?,
             connections: self.connections,
             in_flight_max: self.in_flight,
         }))
@@ -213,35 +131,32 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::commands::{OtherCommand, command};
 
-    fn check_error(workload: &str, line: &str, expected: &str) {
+    fn check_error(line: &str, expected: &str) {
         let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
-        let outcome = parse(workload, &args).and_then(|options| options.target(workload));
-        let error = outcome.expect_err(line).to_string();
+        let target = |command| match command {
+            Some(OtherCommand::Tpch(flags)) => flags.target.target("tpch"),
+            Some(OtherCommand::Hits(flags)) => flags.target.target("clickbench"),
+            other => panic!("{other:?}"),
+        };
+        let found = command(&args).and_then(|load| target(load.expect("no help").command));
+        let error = found.expect_err(line).to_string();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
     fn errors_name_the_wrong_flag() {
-        check_error("tpch", "--scale 0", "--scale");
-        check_error("tpch", "--scale NaN", "--scale");
-        check_error("tpch", "--rows 5", "--rows");
-        check_error("tpch", "--decimals float", "float");
-        check_error("tpch", "--csv a --parquet b", "--parquet");
-        check_error("tpch", "twice", "twice");
-        check_error("hits", "--scale 1", "--scale");
-        check_error("hits", "--rows 0", "--rows");
-        check_error("hits", "--keyspace a;b", "--keyspace");
-        check_error("hits", "--in-flight 0", "--in-flight");
-        check_error("hits", "--consistency MOST", "MOST");
-    }
-
-    #[test]
-    fn help_has_every_flag() {
-        for workload in ["tpch", "hits"] {
-            let help = help(workload);
-            assert!(table(workload).all(|flag| help.contains(&format!("--{}", flag.name))), "{help}");
-        }
+        check_error("tpch --scale 0", "--scale");
+        check_error("tpch --scale NaN", "--scale");
+        check_error("tpch --rows 5", "--rows");
+        check_error("tpch --decimals float", "float");
+        check_error("tpch --csv a --parquet b", "--parquet");
+        check_error("tpch twice", "twice");
+        check_error("hits --scale 1", "--scale");
+        check_error("hits --rows 0", "--rows");
+        check_error("hits --keyspace a;b", "--keyspace");
+        check_error("hits --in-flight 0", "--in-flight");
+        check_error("hits --consistency MOST", "MOST");
     }
 }

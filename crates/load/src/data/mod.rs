@@ -18,7 +18,7 @@ mod cli;
 mod csv;
 mod fill;
 mod filling;
-mod flags;
+pub(crate) mod flags;
 mod hits;
 mod hits_columns;
 #[cfg_attr(not(feature = "parquet"), path = "parquet_absent.rs")]
@@ -26,7 +26,7 @@ mod parquet;
 mod tpch;
 mod writer;
 
-pub(crate) use cli::run as cli;
+pub(crate) use cli::{hits as write_hits, tpch as write_tpch};
 pub use filling::{Filling, Tables, fill};
 
 use std::ops::ControlFlow;

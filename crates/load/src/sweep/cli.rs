@@ -4,7 +4,7 @@
 use super::measure::{Plan, Progress, sweep};
 use super::page::page;
 use crate::LoadError;
-use crate::common::Common;
+use crate::common_flags::{PageFlags, ReportFlags};
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::text::progress;
 
@@ -13,18 +13,18 @@ use crate::text::progress;
 ///
 /// # Errors
 /// Those of [`sweep`], and [`LoadError::File`] for a file that cannot be written.
-pub(crate) fn run(plan: &Plan, common: &Common) -> Result<i32, LoadError> {
+pub(crate) fn run(plan: &Plan, report: &ReportFlags, page_file: &PageFlags) -> Result<i32, LoadError> {
     let stop = stop_on_signals()?;
     let found = sweep(plan, &stop, |event| {
-        if !common.quiet {
+        if !report.quiet {
             eprintln!("{}", line(event));
         }
     })?;
-    if common.json.as_deref() != Some("-") {
+    if report.prints_text() {
         print!("{}", found.text());
     }
-    write_json(common.json.as_deref(), &found)?;
-    if let Some(path) = &common.html {
+    write_json(report.json.as_deref(), &found)?;
+    if let Some(path) = &page_file.html {
         write_file(path, &page(&found))?;
     }
     Ok(if found.is_complete() { 0 } else { 3 })

@@ -1,14 +1,16 @@
 //! Flags of a sweep, shared by the loads over CQL and SQL.
 
+use clap::Args;
+
 use super::measure::Plan;
 use crate::LoadError;
-use crate::flag::{Flag, count, flag, usage, whole};
+use crate::flag_values::{count, size_in};
 use crate::usl::{Ladder, Target, read_ladder};
 
-/// Measured time of a run, seconds. With the warm-up, seven runs take 2.6 minutes.
-pub(crate) const SECONDS: f64 = 20.0;
-/// Warm-up of a run, seconds.
-pub(crate) const WARMUP_S: f64 = 2.0;
+/// Measured time of a run. With the warm-up, seven runs take 2.6 minutes.
+pub(crate) const SECONDS: &str = "20s";
+/// Warm-up of a run.
+pub(crate) const WARMUP: &str = "2s";
 /// Shortest measured time, seconds: a quarter then has a whole second.
 const SECONDS_MIN: f64 = 4.0;
 /// Most requests in flight. Without a bound a generator runs out of memory beyond the peak.
@@ -20,41 +22,23 @@ const RUNS_MAX: usize = 100;
 /// Highest rate, requests a second.
 const RATE_MAX: f64 = 1e9;
 
-/// Values of the flags.
-#[derive(Clone, Debug, Default)]
+/// Rates of a sweep.
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct SweepFlags {
+    /// JSON of `usl`, for the peak to approach
+    #[arg(long, value_name = "FILE")]
     from: Option<String>,
+    /// The peak in requests a second, instead of --from
+    #[arg(long = "peak", value_name = "RATE", value_parser = count)]
     peak_per_s: Option<f64>,
-    runs: Option<usize>,
-}
-
-impl AsMut<SweepFlags> for SweepFlags {
-    fn as_mut(&mut self) -> &mut SweepFlags {
-        self
-    }
-}
-
-pub(crate) const fn from<O: AsMut<SweepFlags>>() -> Flag<O> {
-    let help = "`sweep`: JSON of `usl`, for the peak to approach";
-    flag!("from", "FILE", "none", help, |o: &mut O, v| {
-        o.as_mut().from = Some(v.to_string());
-        Ok(())
-    })
-}
-
-pub(crate) const fn peak<O: AsMut<SweepFlags>>() -> Flag<O> {
-    let help = "`sweep`: the peak in requests a second, instead of --from";
-    flag!("peak", "RATE", "none", help, |o: &mut O, v| {
-        o.as_mut().peak_per_s = Some(count(v)?);
-        Ok(())
-    })
-}
-
-pub(crate) const fn runs<O: AsMut<SweepFlags>>() -> Flag<O> {
-    flag!("sweep-runs", "N", "5", "`sweep`: runs at 100 % of the peak", |o: &mut O, v| {
-        o.as_mut().runs = Some(whole(v)? as usize);
-        Ok(())
-    })
+    /// Runs at 100 % of the peak
+    #[arg(
+        long = "sweep-runs",
+        value_name = "N",
+        default_value_t = RUNS,
+        value_parser = |text: &str| size_in(text, 1..=RUNS_MAX)
+    )]
+    runs: usize,
 }
 
 /// Peak of a ladder: the rate, its source as a text, and a remark.
@@ -86,19 +70,15 @@ impl SweepFlags {
         seed: u64,
         metrics: Option<String>,
     ) -> Result<Plan, LoadError> {
-        let runs = self.runs.unwrap_or(RUNS);
-        if !(1..=RUNS_MAX).contains(&runs) {
-            return Err(usage(format!("--sweep-runs must be 1 to {RUNS_MAX}")));
-        }
         if seconds < SECONDS_MIN {
-            return Err(usage(format!(
+            return Err(LoadError::Usage(format!(
                 "--duration must be at least {SECONDS_MIN}s for `sweep`, since a quarter of it is judged"
             )));
         }
         let mut warnings = Vec::new();
         let (peak_per_s, peak_from) = match (&self.from, self.peak_per_s) {
             (Some(_), Some(_)) | (None, None) => {
-                return Err(usage(
+                return Err(LoadError::Usage(
                     "`sweep` expects the peak: give --from with the JSON of `usl`, or --peak with a rate"
                         .into(),
                 ));
@@ -117,16 +97,18 @@ impl SweepFlags {
             }
         };
         if !(peak_per_s > 0.0 && peak_per_s <= RATE_MAX) {
-            return Err(usage(format!("--peak must be above 0 and at most {RATE_MAX:.0} a second")));
+            return Err(LoadError::Usage(format!(
+                "--peak must be above 0 and at most {RATE_MAX:.0} a second"
+            )));
         }
         let most = target.most_pipelined();
         if bound > most {
-            return Err(usage(format!(
+            return Err(LoadError::Usage(format!(
                 "`sweep` needs {bound} requests in flight, and the connections allow {most} ({})",
                 target.limits()
             )));
         }
-        Ok(Plan { target, peak_per_s, peak_from, runs, seconds, bound, seed, metrics, warnings })
+        Ok(Plan { target, peak_per_s, peak_from, runs: self.runs, seconds, bound, seed, metrics, warnings })
     }
 }
 
@@ -165,19 +147,17 @@ mod tests {
 
     #[test]
     fn errors_name_the_wrong_flag() {
-        let peak = |peak_per_s| SweepFlags { peak_per_s: Some(peak_per_s), ..SweepFlags::default() };
-        check(&peak(1e5), Spec::default(), SECONDS, "");
-        check(&SweepFlags::default(), Spec::default(), SECONDS, "--from with the JSON of `usl`, or --peak");
-        check(&SweepFlags { from: Some("x".into()), ..peak(1e5) }, Spec::default(), SECONDS, "--peak");
-        check(
-            &SweepFlags { from: Some("/no/file".into()), ..SweepFlags::default() },
-            Spec::default(),
-            SECONDS,
-            "/no/file",
-        );
-        check(&peak(0.0), Spec::default(), SECONDS, "--peak");
+        let none = SweepFlags { from: None, peak_per_s: None, runs: RUNS };
+        let peak = |peak_per_s| SweepFlags { peak_per_s: Some(peak_per_s), ..none.clone() };
+        check(&peak(1e5), Spec::default(), 20.0, "");
+        check(&none, Spec::default(), 20.0, "--from with the JSON of `usl`, or --peak");
+        check(&SweepFlags { from: Some("x".into()), ..peak(1e5) }, Spec::default(), 20.0, "--peak");
+        check(&SweepFlags { from: Some("/no/file".into()), ..none }, Spec::default(), 20.0, "/no/file");
+        check(&peak(0.0), Spec::default(), 20.0, "--peak");
         check(&peak(1e5), Spec::default(), 3.0, "--duration");
-        check(&SweepFlags { runs: Some(0), ..peak(1e5) }, Spec::default(), SECONDS, "--sweep-runs");
-        check(&peak(1e5), Spec { connections: 2, streams: 100, ..Spec::default() }, SECONDS, "--streams");
+        check(&peak(1e5), Spec { connections: 2, streams: 100, ..Spec::default() }, 20.0, "--streams");
+        let args = ["sweep", "--sweep-runs", "0"].map(str::to_string);
+        let error = crate::commands::command(&args).expect_err("no run").to_string();
+        assert!(error.contains("--sweep-runs") && error.contains("1 to 100"), "{error}");
     }
 }

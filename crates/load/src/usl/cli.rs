@@ -5,7 +5,7 @@ use super::flags::LadderFlags;
 use super::ladder::{Plan, ladder};
 use super::page::{draw, page};
 use crate::LoadError;
-use crate::common::Common;
+use crate::common_flags::{PageFlags, ReportFlags};
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::text::progress;
 
@@ -14,24 +14,29 @@ use crate::text::progress;
 ///
 /// # Errors
 /// Those of [`ladder`], and [`LoadError::File`] for a file that cannot be written.
-pub(crate) fn run(plan: &Plan, common: &Common, flags: &LadderFlags) -> Result<i32, LoadError> {
+pub(crate) fn run(
+    plan: &Plan,
+    report: &ReportFlags,
+    page_file: &PageFlags,
+    flags: &LadderFlags,
+) -> Result<i32, LoadError> {
     let stop = stop_on_signals()?;
     let found = ladder(plan, &stop, |second| {
-        if !common.quiet {
+        if !report.quiet {
             eprintln!("{}", progress(second));
         }
     })?;
-    if common.json.as_deref() != Some("-") {
+    if report.prints_text() {
         print!("{}", found.text());
     }
-    write_json(common.json.as_deref(), &found)?;
+    write_json(report.json.as_deref(), &found)?;
     if let Some(path) = &flags.svg {
         match draw(&found) {
             Some(drawing) => write_file(path, &drawing)?,
             None => eprintln!("fairlane load: {path} is not written, since there are no valid rungs to draw"),
         }
     }
-    if let Some(path) = &common.html {
+    if let Some(path) = &page_file.html {
         write_file(path, &page(&found))?;
     }
     Ok(if found.scaling.is_some() { 0 } else { 3 })
