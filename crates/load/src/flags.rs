@@ -3,11 +3,13 @@
 use clap::Args;
 
 use crate::common_flags::{HistogramFlags, ReportFlags, ServerFlags, TableFlags};
+use crate::experiment::{Experiment, RepeatedLoad};
 use crate::flag_values::{Rates, seconds, share, size, slice, whole};
 use crate::spec::{Keys, Pacing, Rows, Spec, ValueSizes, Workload};
+use crate::sweep::SweepPlan;
 use crate::sweep::flags::{self as sweep, SweepFlags};
+use crate::usl::LadderPlan;
 use crate::usl::flags::LadderFlags;
-use crate::usl::{Plan, Target};
 use crate::{Distribution, LoadError};
 
 /// Flags of a load over CQL.
@@ -159,27 +161,18 @@ impl CqlFlags {
     ///
     /// # Errors
     /// [`LoadError::Usage`].
-    pub(crate) fn ladder(&self, workload: Workload, ladder: &LadderFlags) -> Result<Plan, LoadError> {
+    pub(crate) fn ladder(&self, workload: Workload, ladder: &LadderFlags) -> Result<LadderPlan, LoadError> {
         self.refuse_pacing("`usl` runs closed loops; give --ladder, not --rate or --in-flight")?;
-        let mut spec = self.paced(workload, self.any_loop())?;
-        let metrics = spec.metrics.take();
-        ladder.plan(Target::Cql(spec), self.pacing.duration_s, self.requests.seed, metrics)
+        ladder.plan(self.experiment(workload)?)
     }
 
     /// Returns the sweep that these flags describe.
     ///
     /// # Errors
     /// [`LoadError::Usage`], and those of [`SweepFlags::plan`].
-    pub(crate) fn sweep(
-        &self,
-        workload: Workload,
-        sweep: &SweepFlags,
-    ) -> Result<crate::sweep::Plan, LoadError> {
+    pub(crate) fn sweep(&self, workload: Workload, sweep: &SweepFlags) -> Result<SweepPlan, LoadError> {
         self.refuse_pacing("`sweep` chooses its rates; give --peak, not --rate or --in-flight")?;
-        let mut spec = self.paced(workload, self.any_loop())?;
-        let metrics = spec.metrics.take();
-        let bound = spec.max_in_flight.min(sweep::BOUND);
-        sweep.plan(Target::Cql(spec), (self.pacing.duration_s, bound), self.requests.seed, metrics)
+        sweep.plan(self.experiment(workload)?, self.connections.max_in_flight.min(sweep::BOUND))
     }
 
     fn refuse_pacing(&self, reason: &str) -> Result<(), LoadError> {
@@ -189,10 +182,13 @@ impl CqlFlags {
         }
     }
 
-    /// Returns a valid closed loop in place of the steps of a plan.
-    fn any_loop(&self) -> Pacing {
-        let in_flight = self.connections.threads.max(1);
-        Pacing::Closed { in_flight, seconds: self.pacing.duration_s }
+    /// Returns the load to repeat. Its valid closed loop is replaced at each step.
+    fn experiment(&self, workload: Workload) -> Result<Experiment, LoadError> {
+        let seconds = self.pacing.duration_s;
+        let pacing = Pacing::Closed { in_flight: self.connections.threads.max(1), seconds };
+        let spec = Spec { metrics: None, ..self.paced(workload, pacing)? };
+        let metrics = self.requests.metrics.clone();
+        Ok(Experiment { load: RepeatedLoad::Cql(spec), seconds, seed: self.requests.seed, metrics })
     }
 
     /// Returns the checked spec that these flags describe.
@@ -357,14 +353,20 @@ mod tests {
         };
         assert!(ladder("usl --rate 5").is_err_and(|error| error.to_string().contains("--ladder")));
         let plan = ladder("usl read --threads 100 --connections 200 --metrics x:1").expect("a ladder");
-        assert_eq!((plan.rungs[0], plan.seconds, plan.metrics.as_deref()), (128, 8.0, Some("x:1")));
+        assert_eq!(
+            (plan.rungs[0], plan.experiment.seconds, plan.experiment.metrics.as_deref()),
+            (128, 8.0, Some("x:1"))
+        );
         let sweep = |line: &str| match parsed(line)?.command {
             Some(OtherCommand::Sweep(sweep)) => sweep.flags.sweep(sweep.workload, &sweep.sweep),
             other => panic!("{other:?}"),
         };
         assert!(sweep("sweep --rate 5 --peak 9").is_err_and(|error| error.to_string().contains("--peak")));
         let found = sweep("sweep --peak 9k --max-in-flight 100 write --metrics x:1").expect("a sweep");
-        assert_eq!((found.bound, found.seconds, found.runs, found.peak_per_s), (100, 20.0, 5, 9000.0));
+        assert_eq!(
+            (found.bound, found.experiment.seconds, found.runs, found.peak.per_s),
+            (100, 20.0, 5, 9000.0)
+        );
         assert_eq!(sweep("sweep --peak 9k").map(|found| found.bound).ok(), Some(4096));
     }
 }

@@ -15,9 +15,10 @@
 //!                              │        arrivals (when) · keys (which) · statement (what)
 //!                              │        window a second ──► timeline ──► observer
 //!                              └──► Report ──► text, JSON, raw histograms (merge)
-//!   sweep: open loops at parts of the peak ──► Sweep ──► text, JSON, page
+//!   experiment: runs of many concurrencies or rates, each a step
+//!     usl:   concurrencies ──► Ladder ──► law, regions ──► text, JSON, plot
+//!     sweep: rates at parts of the peak ──► Sweep ──► text, JSON, page
 //!   capacity: Ladder ──► cores and concurrency for a rate
-//!   usl: runs of many concurrencies ──► Ladder ──► law, regions ──► text, JSON, plot
 //! ```
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
@@ -32,6 +33,7 @@ mod connector;
 mod data;
 mod delay_line;
 mod error;
+mod experiment;
 mod flag_values;
 mod flags;
 mod histogram;
@@ -63,6 +65,7 @@ pub use cli::cli;
 pub use data::{Filling, Tables, fill};
 pub use delay_line::DelayLine;
 pub use error::LoadError;
+pub use experiment::{Conditions, Experiment, RepeatedLoad, ServerUse};
 pub use histogram::{Latencies, Latency, OpKind};
 pub use keys::Distribution;
 pub use merge::{Merged, merge};

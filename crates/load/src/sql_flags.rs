@@ -6,13 +6,15 @@ use clap::Args;
 
 use crate::LoadError;
 use crate::common_flags::{HistogramFlags, ReportFlags, ServerFlags};
+use crate::experiment::{Experiment, RepeatedLoad};
 use crate::flag_values::{CommaList, Rates, seconds, size_in, whole};
 use crate::spec::{Pacing, is_name, seconds_ok};
 use crate::sql::SqlSpec;
 use crate::sql::queries;
+use crate::sweep::SweepPlan;
 use crate::sweep::flags::{self as sweep, SweepFlags};
+use crate::usl::LadderPlan;
 use crate::usl::flags::LadderFlags;
-use crate::usl::{Plan, Target};
 
 /// Connections of a ladder and a sweep, the same at each concurrency. PostgreSQL accepts 100 by
 /// default. The larger powers of two are multiples.
@@ -90,24 +92,27 @@ impl SqlFlags {
     ///
     /// # Errors
     /// As [`SqlFlags::spec`].
-    pub(crate) fn ladder(&self, ladder: &LadderFlags, metrics: Option<String>) -> Result<Plan, LoadError> {
+    pub(crate) fn ladder(
+        &self,
+        ladder: &LadderFlags,
+        metrics: Option<String>,
+    ) -> Result<LadderPlan, LoadError> {
         self.refuse_pacing("`usl` runs closed loops for a time; omit --rate, --rounds and --hdr")?;
-        let spec = self.with_connections(ladder.last().clamp(1, CONNECTIONS))?;
-        ladder.plan(Target::Sql(spec), self.pacing.duration_s, self.seed, metrics)
+        ladder.plan(self.experiment(ladder.last().clamp(1, CONNECTIONS), metrics)?)
     }
 
     /// Returns the sweep that these flags describe.
     ///
     /// # Errors
     /// As [`SqlFlags::spec`], and those of [`SweepFlags::plan`].
-    pub(crate) fn sweep(
-        &self,
-        sweep: &SweepFlags,
-        metrics: Option<String>,
-    ) -> Result<crate::sweep::Plan, LoadError> {
+    pub(crate) fn sweep(&self, sweep: &SweepFlags, metrics: Option<String>) -> Result<SweepPlan, LoadError> {
         self.refuse_pacing("`sweep` chooses its rates; omit --rate, --rounds and --hdr")?;
-        let spec = self.with_connections(CONNECTIONS)?;
-        sweep.plan(Target::Sql(spec), (self.pacing.duration_s, sweep::BOUND), self.seed, metrics)
+        sweep.plan(self.experiment(CONNECTIONS, metrics)?, sweep::BOUND)
+    }
+
+    fn experiment(&self, connections: usize, metrics: Option<String>) -> Result<Experiment, LoadError> {
+        let load = RepeatedLoad::Sql(self.with_connections(connections)?);
+        Ok(Experiment { load, seconds: self.pacing.duration_s, seed: self.seed, metrics })
     }
 
     fn refuse_pacing(&self, reason: &str) -> Result<(), LoadError> {
@@ -186,7 +191,7 @@ mod tests {
         }
     }
 
-    fn ladder(line: &str) -> Result<Plan, LoadError> {
+    fn ladder(line: &str) -> Result<LadderPlan, LoadError> {
         match parsed(&format!("usl sql --queries @/tpch {line}"))? {
             OtherCommand::Usl(usl) => {
                 let Some(UslTarget::Sql(sql)) = usl.sql else { panic!("{usl:?}") };
@@ -196,7 +201,7 @@ mod tests {
         }
     }
 
-    fn sweep(line: &str) -> Result<crate::sweep::Plan, LoadError> {
+    fn sweep(line: &str) -> Result<SweepPlan, LoadError> {
         match parsed(&format!("sweep sql --queries @/tpch {line}"))? {
             OtherCommand::Sweep(sweep) => {
                 let Some(SweepTarget::Sql(sql)) = sweep.sql else { panic!("{sweep:?}") };
@@ -227,9 +232,9 @@ mod tests {
     fn ladder_has_the_same_connections_at_each_rung() {
         let check = |line: &str, expected: (usize, usize)| {
             let plan = ladder(line).expect(line);
-            let Target::Sql(spec) = &plan.target else { panic!("{plan:?}") };
+            let RepeatedLoad::Sql(spec) = &plan.experiment.load else { panic!("{plan:?}") };
             assert_eq!((spec.concurrency, plan.rungs[plan.rungs.len() - 1]), expected);
-            assert_eq!((spec.warmup_s, plan.seconds), (2.0, 8.0));
+            assert_eq!((spec.warmup_s, plan.experiment.seconds), (2.0, 8.0));
             assert_eq!((&spec.hosts[0][..], &spec.user[..]), ("127.0.0.1:5432", "admin"));
         };
         check("", (64, 4096));
@@ -241,7 +246,10 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         let plan = sweep("--peak 2k --metrics x:1").expect("a sweep");
-        assert_eq!((plan.target.most_pipelined() / 1024, plan.bound, plan.seconds), (64, 4096, 20.0));
+        assert_eq!(
+            (plan.experiment.load.most_pipelined() / 1024, plan.bound, plan.experiment.seconds),
+            (64, 4096, 20.0)
+        );
         assert!(sweep("--peak 5 --rate 5").is_err_and(|error| error.to_string().contains("--rate")));
         assert!(sweep("").is_err_and(|error| error.to_string().contains("--peak")));
     }

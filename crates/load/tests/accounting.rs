@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fake::{Fake, Script};
 use load::session::Session;
-use load::{LoadError, Pacing, Report, Spec, Step, StepReport, StopFlag, Workload};
+use load::{Experiment, LoadError, Pacing, RepeatedLoad, Report, Spec, Step, StepReport, StopFlag, Workload};
 
 fn spec(fake: &Fake) -> Spec {
     Spec {
@@ -315,14 +315,14 @@ fn concurrency_is_measured_and_connections_take_turns() {
 #[test]
 fn ladder_measures_each_concurrency_over_the_same_connections() {
     let fake = Fake::start(Script { rows: 1, delay: Duration::from_millis(1), ..Script::default() });
-    let target = load::usl::Target::Cql(Spec { threads: 1, ..spec(&fake) });
-    let rungs = vec![1, 2, 4, 8];
-    let plan = load::usl::Plan { target, rungs, rounds: 1, seconds: 0.2, seed: 1, metrics: None };
+    let load = RepeatedLoad::Cql(Spec { threads: 1, ..spec(&fake) });
+    let experiment = Experiment { load, seconds: 0.2, seed: 1, metrics: None };
+    let plan = load::usl::LadderPlan { experiment, rungs: vec![1, 2, 4, 8], rounds: 1 };
     let found = load::ladder(&plan, &StopFlag::new(), |_| {}).expect("it runs");
-    assert_eq!((found.concurrencies(), found.connections), (vec![1, 2, 4, 8], 4));
+    assert_eq!((found.concurrencies(), found.conditions.connections), (vec![1, 2, 4, 8], 4));
     for rung in &found.rungs {
         assert!(rung.n_reached > 0.0 && rung.n_reached < rung.n as f64 + 1e-6 && rung.sent > 0, "{rung:?}");
-        assert!(rung.little > 0.0 && rung.service_us.is_none(), "{rung:?}");
+        assert!(rung.little > 0.0 && rung.server.service_us.is_none(), "{rung:?}");
     }
     // On a busy machine some rungs may be invalid, or a start may look superlinear.
     assert!(found.scaling.is_none() || found.rungs.iter().all(load::usl::Rung::is_valid), "{found:?}");
@@ -331,16 +331,13 @@ fn ladder_measures_each_concurrency_over_the_same_connections() {
     assert!(load::ladder(&plan, &stop, |_| {}).expect("it stops").rungs.is_empty());
 }
 
-fn sweep(fake: &Fake, bound: usize) -> load::sweep::Plan {
-    load::sweep::Plan {
-        target: load::usl::Target::Cql(Spec { threads: 1, drain_s: 0.1, ..spec(fake) }),
-        peak_per_s: 500.0,
-        peak_from: "a test".into(),
+fn sweep(fake: &Fake, bound: usize) -> load::sweep::SweepPlan {
+    let load = RepeatedLoad::Cql(Spec { threads: 1, drain_s: 0.1, ..spec(fake) });
+    load::sweep::SweepPlan {
+        experiment: Experiment { load, seconds: 1.2, seed: 1, metrics: None },
+        peak: load::sweep::PeakRate { per_s: 500.0, from: "a test".into() },
         runs: 2,
-        seconds: 1.2,
         bound,
-        seed: 1,
-        metrics: None,
         warnings: Vec::new(),
     }
 }
@@ -350,7 +347,7 @@ fn sweep_runs_open_loops_at_parts_of_the_peak() {
     let fake = Fake::start(Script { rows: 1, ..Script::default() });
     let mut begun = Vec::new();
     let found = load::run_sweep(&sweep(&fake, 512), &StopFlag::new(), |event| {
-        if let load::sweep::Progress::Begins { part, .. } = event {
+        if let load::sweep::SweepEvent::Begins { part, .. } = event {
             begun.push(part);
         }
     })
@@ -358,12 +355,17 @@ fn sweep_runs_open_loops_at_parts_of_the_peak() {
     assert_eq!(begun, [0.04, 0.4, 1.0, 1.0]);
     for (run, part) in found.runs.iter().zip(begun) {
         let due = 500.0 * part * 1.2;
-        assert!((run.sent as f64 - due).abs() < 5.0 * due.sqrt() + 2.0, "{run:?}");
-        assert_eq!((run.seconds.len(), run.failed), (2, 0), "{run:?}");
+        assert!((run.counts.sent as f64 - due).abs() < 5.0 * due.sqrt() + 2.0, "{run:?}");
+        assert_eq!((run.seconds.len(), run.counts.failed), (2, 0), "{run:?}");
         // Answers after the last second are waited for, and are in none.
         let answered = run.seconds.iter().map(|second| second.answered).sum::<u64>();
-        assert!((1..=run.sent).contains(&answered), "{run:?}");
-        assert!(run.n_low <= run.n_high && run.service_us.is_none() && run.seconds[0].at_s == 0.0, "{run:?}");
+        assert!((1..=run.counts.sent).contains(&answered), "{run:?}");
+        assert!(
+            run.in_flight.n_low <= run.in_flight.n_high
+                && run.server.service_us.is_none()
+                && run.seconds[0].at_s == 0.0,
+            "{run:?}"
+        );
     }
     assert!(found.verdict.response.is_some() && found.verdict.service.is_none(), "{:?}", found.verdict);
 }
@@ -374,7 +376,10 @@ fn sweep_of_a_silent_server_reaches_its_bound() {
     let found = load::run_sweep(&sweep(&fake, 8), &StopFlag::new(), |_| {}).expect("it runs");
     assert_eq!((found.verdict.stable, found.planned), (0, 4));
     for run in &found.runs {
-        assert!(run.n_max <= 8 && run.unstable.iter().any(|why| why.contains("bound of 8")), "{run:?}");
+        assert!(
+            run.in_flight.n_max <= 8 && run.unstable.iter().any(|why| why.contains("bound of 8")),
+            "{run:?}"
+        );
     }
 }
 
@@ -382,8 +387,8 @@ fn sweep_of_a_silent_server_reaches_its_bound() {
 fn stopped_sweep_has_its_runs_until_then() {
     let fake = Fake::start(Script { rows: 1, ..Script::default() });
     let stop = StopFlag::new();
-    let stopping = |event: load::sweep::Progress<'_>| {
-        if let load::sweep::Progress::Begins { run: 2, .. } = event {
+    let stopping = |event: load::sweep::SweepEvent<'_>| {
+        if let load::sweep::SweepEvent::Begins { run: 2, .. } = event {
             stop.set();
         }
     };

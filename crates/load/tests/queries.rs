@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use load::{Experiment, RepeatedLoad};
 use serde_json::Value;
 
 /// Behaviour of the server. Query numbers are over all connections.
@@ -218,8 +219,8 @@ fn open_loop_lasts_its_full_time() {
 }
 
 /// Returns a load of one query over six connections.
-fn target(address: SocketAddr, warmup_s: f64) -> load::usl::Target {
-    load::usl::Target::Sql(load::sql::SqlSpec {
+fn target(address: SocketAddr, warmup_s: f64) -> RepeatedLoad {
+    RepeatedLoad::Sql(load::sql::SqlSpec {
         hosts: vec![address.to_string()],
         user: "admin".into(),
         password: None,
@@ -239,8 +240,9 @@ fn target(address: SocketAddr, warmup_s: f64) -> load::usl::Target {
 /// Measures a ladder of these rungs. Without a warm-up N is lower until the first queries are sent.
 fn climb(script: Script, rungs: Vec<usize>, warmup_s: f64) -> (load::Ladder, Arc<Seen>) {
     let (address, seen) = start(script);
-    let target = target(address, warmup_s);
-    let plan = load::usl::Plan { target, rungs, rounds: 1, seconds: 0.3, seed: 1, metrics: None };
+    let load = target(address, warmup_s);
+    let experiment = Experiment { load, seconds: 0.3, seed: 1, metrics: None };
+    let plan = load::usl::LadderPlan { experiment, rungs, rounds: 1 };
     (load::ladder(&plan, &load::StopFlag::new(), |_| {}).expect("it runs"), seen)
 }
 
@@ -248,7 +250,10 @@ fn climb(script: Script, rungs: Vec<usize>, warmup_s: f64) -> (load::Ladder, Arc
 fn ladder_of_queries_uses_all_connections_in_turn() {
     let (found, seen) =
         climb(Script { delay: Duration::from_millis(2), ..Script::default() }, vec![1, 4], 0.1);
-    assert_eq!((found.concurrencies(), found.connections, found.threads), (vec![1, 4], 6, 1));
+    assert_eq!(
+        (found.concurrencies(), found.conditions.connections, found.conditions.threads),
+        (vec![1, 4], 6, 1)
+    );
     for rung in &found.rungs {
         assert!((rung.n_reached - rung.n as f64).abs() < 1e-6 && rung.failed == 0, "{rung:?}");
     }
@@ -280,25 +285,21 @@ fn lost_connection_loses_its_pipeline_and_is_opened_again() {
 #[test]
 fn sweep_of_queries_is_bounded_and_loses_none() {
     let (address, _) = start(Script { delay: Duration::from_millis(20), ..Script::default() });
-    let plan = |bound: usize, peak_per_s: f64| load::sweep::Plan {
-        target: target(address, 0.0),
-        peak_per_s,
-        peak_from: "a test".into(),
+    let plan = |bound: usize, peak_per_s: f64| load::sweep::SweepPlan {
+        experiment: Experiment { load: target(address, 0.0), seconds: 1.2, seed: 1, metrics: None },
+        peak: load::sweep::PeakRate { per_s: peak_per_s, from: "a test".into() },
         runs: 1,
-        seconds: 1.2,
         bound,
-        seed: 1,
-        metrics: None,
         warnings: Vec::new(),
     };
     // Six connections answer 300 a second.
     let found = load::run_sweep(&plan(512, 100.0), &load::StopFlag::new(), |_| {}).expect("it runs");
     for run in &found.runs {
-        assert_eq!((run.held_back, run.failed), (0, 0), "{run:?}");
+        assert_eq!((run.counts.held_back, run.counts.failed), (0, 0), "{run:?}");
         let answered = run.seconds.iter().map(|second| second.answered).sum::<u64>();
-        assert!((1..=run.sent).contains(&answered), "{run:?}");
+        assert!((1..=run.counts.sent).contains(&answered), "{run:?}");
     }
     let crowded = load::run_sweep(&plan(12, 2000.0), &load::StopFlag::new(), |_| {}).expect("it runs");
     let last = crowded.runs.last().expect("three runs");
-    assert!(last.held_back > 0 && last.n_max == 12 && !last.unstable.is_empty(), "{last:?}");
+    assert!(last.counts.held_back > 0 && last.in_flight.n_max == 12 && !last.unstable.is_empty(), "{last:?}");
 }

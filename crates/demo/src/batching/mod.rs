@@ -22,8 +22,8 @@ mod observed;
 use std::time::Duration;
 
 use batcher::{Limits, Strategy};
-use load::usl::{Plan, Target};
-use load::{DelayLine, Keys as Population, Pacing, Spec, Workload};
+use load::usl::LadderPlan;
+use load::{DelayLine, Experiment, Keys as Population, Pacing, RepeatedLoad, Spec, Workload};
 
 use crate::error::DemoError;
 use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS, UNLIMITED};
@@ -138,14 +138,8 @@ fn most_useful(stage: &mut Stage, address: String) -> Result<(), DemoError> {
         route: false,
         ..plain
     };
-    let plan = Plan {
-        target: Target::Cql(spec),
-        rungs: LADDER.to_vec(),
-        rounds: LADDER_ROUNDS,
-        seconds,
-        seed: 1,
-        metrics: None,
-    };
+    let experiment = Experiment { load: RepeatedLoad::Cql(spec), seconds, seed: 1, metrics: None };
+    let plan = LadderPlan { experiment, rungs: LADDER.to_vec(), rounds: LADDER_ROUNDS };
     stage.print("N* of single operations: a ladder of closed loops through the delay line");
     let found = match load::ladder(&plan, &stage.stop, |_| {}) {
         Ok(found) => found,

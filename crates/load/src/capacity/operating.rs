@@ -61,7 +61,7 @@ pub fn operating(
     };
     let throughput = throughput(ladder, scaling, n);
     let throughput_per_s = throughput.ok_or_else(|| refused(format!("nothing was measured at N = {n}")))?;
-    let (file, load) = (file.to_string(), ladder.load.clone());
+    let (file, load) = (file.to_string(), ladder.conditions.load.clone());
     Ok(Operating { file, load, cores, n, linear_end: end, throughput_per_s, p99_n, p99_us })
 }
 
@@ -70,7 +70,7 @@ pub fn operating(
 /// all rungs; `n` is one of them then.
 fn throughput(ladder: &Ladder, scaling: &Scaling, n: usize) -> Option<Estimate> {
     if n >= scaling.from_n && scaling.is_explained() {
-        return scaling.throughput_at(&ladder.rungs, ladder.seed, n as f64);
+        return scaling.throughput_at(&ladder.rungs, ladder.conditions.seed, n as f64);
     }
     let rungs = ladder.rungs.iter().filter(|rung| rung.n == n && rung.is_valid());
     let measured: Vec<f64> = rungs.map(|rung| rung.throughput_per_s).collect();

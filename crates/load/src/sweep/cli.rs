@@ -1,7 +1,7 @@
 //! Command line of `fairlane load sweep`. Progress goes to standard error, the report to standard
 //! output and to files.
 
-use super::measure::{Plan, Progress, sweep};
+use super::measure::{SweepEvent, SweepPlan, sweep};
 use super::page::page;
 use crate::LoadError;
 use crate::common_flags::{PageFlags, ReportFlags};
@@ -13,7 +13,7 @@ use crate::text::progress;
 ///
 /// # Errors
 /// Those of [`sweep`], and [`LoadError::File`] for a file that cannot be written.
-pub(crate) fn run(plan: &Plan, report: &ReportFlags, page_file: &PageFlags) -> Result<i32, LoadError> {
+pub(crate) fn run(plan: &SweepPlan, report: &ReportFlags, page_file: &PageFlags) -> Result<i32, LoadError> {
     let stop = stop_on_signals()?;
     let found = sweep(plan, &stop, |event| {
         if !report.quiet {
@@ -30,11 +30,11 @@ pub(crate) fn run(plan: &Plan, report: &ReportFlags, page_file: &PageFlags) -> R
     Ok(if found.is_complete() { 0 } else { 3 })
 }
 
-fn line(event: Progress<'_>) -> String {
+fn line(event: SweepEvent<'_>) -> String {
     match event {
-        Progress::Begins { run, of, part, rate_per_s } => {
+        SweepEvent::Begins { run, of, part, rate_per_s } => {
             format!("run {run} of {of}: {:.0} % of the peak, {rate_per_s:.0}/s", part * 100.0)
         }
-        Progress::Second(second) => progress(second),
+        SweepEvent::Second(second) => progress(second),
     }
 }

@@ -2,10 +2,11 @@
 
 use clap::Args;
 
-use super::measure::Plan;
+use super::measure::{PeakRate, SweepPlan};
 use crate::LoadError;
+use crate::experiment::Experiment;
 use crate::flag_values::{count, size_in};
-use crate::usl::{Ladder, Target, read_ladder};
+use crate::usl::{Ladder, read_ladder};
 
 /// Measured time of a run. With the warm-up, seven runs take 2.6 minutes.
 pub(crate) const SECONDS: &str = "20s";
@@ -41,80 +42,77 @@ pub(crate) struct SweepFlags {
     runs: usize,
 }
 
-/// Peak of a ladder: the rate, its source as a text, and a remark.
-fn peak_of(path: &str, ladder: &Ladder) -> Result<(f64, String, Option<String>), LoadError> {
+/// Returns the peak of a ladder, and a remark.
+fn peak_of(path: &str, ladder: &Ladder) -> Result<(PeakRate, Option<String>), LoadError> {
     if let Some(peak) = ladder.scaling.as_ref().and_then(|scaling| scaling.peak) {
-        let source = format!("{path}: X* at N = {:.0}", peak.n.value);
-        return Ok((peak.throughput_per_s.value, source, None));
+        let from = format!("{path}: X* at N = {:.0}", peak.n.value);
+        return Ok((PeakRate { per_s: peak.throughput_per_s.value, from }, None));
     }
     let mean = |n: usize| Some((n, ladder.mean(n, |rung| Some(rung.throughput_per_s))?));
     let highest = ladder.concurrencies().into_iter().filter_map(mean).max_by(|a, b| a.1.total_cmp(&b.1));
-    let (n, throughput_per_s) = highest
-        .filter(|(_, throughput_per_s)| *throughput_per_s > 0.0)
+    let (n, per_s) = highest
+        .filter(|(_, per_s)| *per_s > 0.0)
         .ok_or_else(|| LoadError::NoPlan(format!("{path}: expected a valid rung, got none; give --peak")))?;
     let remark = format!(
         "{path} has no peak: 100 % is the highest measured throughput. The server may take more than that."
     );
-    Ok((throughput_per_s, format!("{path}: highest throughput, at N = {n}"), Some(remark)))
+    Ok((PeakRate { per_s, from: format!("{path}: highest throughput, at N = {n}") }, Some(remark)))
 }
 
 impl SweepFlags {
-    /// Returns the sweep of a target.
+    /// Returns the sweep of a load, with at most `bound` requests in flight.
     ///
     /// # Errors
     /// [`LoadError::Usage`], naming the flag, [`LoadError::File`] and [`LoadError::NoPlan`].
-    pub(crate) fn plan(
-        &self,
-        target: Target,
-        (seconds, bound): (f64, usize),
-        seed: u64,
-        metrics: Option<String>,
-    ) -> Result<Plan, LoadError> {
-        if seconds < SECONDS_MIN {
+    pub(crate) fn plan(&self, experiment: Experiment, bound: usize) -> Result<SweepPlan, LoadError> {
+        if experiment.seconds < SECONDS_MIN {
             return Err(LoadError::Usage(format!(
                 "--duration must be at least {SECONDS_MIN}s for `sweep`, since a quarter of it is judged"
             )));
         }
         let mut warnings = Vec::new();
-        let (peak_per_s, peak_from) = match (&self.from, self.peak_per_s) {
+        let peak = match (&self.from, self.peak_per_s) {
             (Some(_), Some(_)) | (None, None) => {
                 return Err(LoadError::Usage(
                     "`sweep` expects the peak: give --from with the JSON of `usl`, or --peak with a rate"
                         .into(),
                 ));
             }
-            (None, Some(peak_per_s)) => (peak_per_s, "--peak".to_string()),
+            (None, Some(per_s)) => PeakRate { per_s, from: "--peak".to_string() },
             (Some(path), None) => {
                 let ladder = read_ladder(path)?;
-                let (peak_per_s, source, remark) = peak_of(path, &ladder)?;
+                let (peak, remark) = peak_of(path, &ladder)?;
                 warnings.extend(remark);
-                let load = target.described()?.load;
-                if load != ladder.load {
-                    warnings
-                        .push(format!("{path} measured another load: {} instead of {load}.", ladder.load));
+                let load = experiment.load.described()?.load;
+                if load != ladder.conditions.load {
+                    warnings.push(format!(
+                        "{path} measured another load: {} instead of {load}.",
+                        ladder.conditions.load
+                    ));
                 }
-                (peak_per_s, source)
+                peak
             }
         };
-        if !(peak_per_s > 0.0 && peak_per_s <= RATE_MAX) {
+        if !(peak.per_s > 0.0 && peak.per_s <= RATE_MAX) {
             return Err(LoadError::Usage(format!(
                 "--peak must be above 0 and at most {RATE_MAX:.0} a second"
             )));
         }
-        let most = target.most_pipelined();
+        let most = experiment.load.most_pipelined();
         if bound > most {
             return Err(LoadError::Usage(format!(
                 "`sweep` needs {bound} requests in flight, and the connections allow {most} ({})",
-                target.limits()
+                experiment.load.limits()
             )));
         }
-        Ok(Plan { target, peak_per_s, peak_from, runs: self.runs, seconds, bound, seed, metrics, warnings })
+        Ok(SweepPlan { experiment, peak, runs: self.runs, bound, warnings })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::RepeatedLoad;
     use crate::spec::Spec;
     use crate::usl::{Usl, synthetic};
 
@@ -123,24 +121,25 @@ mod tests {
     #[test]
     fn peak_of_a_ladder_is_that_of_its_law() {
         let ladder = synthetic(4096, |n| LAW.throughput(n));
-        let (peak_per_s, source, remark) = peak_of("usl.json", &ladder).expect("a peak");
-        assert!((peak_per_s / 75_600.0 - 1.0).abs() < 0.02, "{peak_per_s}");
-        assert!(source.starts_with("usl.json: X* at N = ") && remark.is_none(), "{source}");
+        let (peak, remark) = peak_of("usl.json", &ladder).expect("a peak");
+        assert!((peak.per_s / 75_600.0 - 1.0).abs() < 0.02, "{peak:?}");
+        assert!(peak.from.starts_with("usl.json: X* at N = ") && remark.is_none(), "{peak:?}");
     }
 
     #[test]
     fn ladder_without_a_peak_gives_its_highest_throughput() {
         let mut ladder = synthetic(64, |n| 1000.0 * n);
-        let (peak_per_s, source, remark) = peak_of("usl.json", &ladder).expect("a throughput");
-        assert!((peak_per_s / 64_000.0 - 1.0).abs() < 0.03, "{peak_per_s}");
-        assert!(source.ends_with("at N = 64") && remark.is_some(), "{source}");
+        let (peak, remark) = peak_of("usl.json", &ladder).expect("a throughput");
+        assert!((peak.per_s / 64_000.0 - 1.0).abs() < 0.03, "{peak:?}");
+        assert!(peak.from.ends_with("at N = 64") && remark.is_some(), "{peak:?}");
         ladder.rungs.iter_mut().for_each(|rung| rung.invalid.push("it was stopped".into()));
         ladder.scaling = None;
         assert!(peak_of("usl.json", &ladder).is_err_and(|error| error.to_string().contains("--peak")));
     }
 
     fn check(flags: &SweepFlags, spec: Spec, seconds: f64, expected: &str) {
-        let found = flags.plan(Target::Cql(spec), (seconds, BOUND), 1, None);
+        let load = RepeatedLoad::Cql(spec);
+        let found = flags.plan(Experiment { load, seconds, seed: 1, metrics: None }, BOUND);
         let text = found.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(text.contains(expected) && text.is_empty() == expected.is_empty(), "{text}");
     }

@@ -3,9 +3,8 @@
 //! loop: one throughput below the peak belongs to two concurrencies, and one of them is unstable.
 //!
 //! ```text
-//!   cli ── flags ──► Plan ──► sweep: Poisson arrivals at 4, 40 and 100 % of the peak
-//!                               │ run (CQL) · sql::run · metrics page
-//!                               └──► Run (seconds: S, R, N) ──► verdict ──► text · JSON · HTML
+//!   cli ── flags ──► SweepPlan ──► experiment: Poisson arrivals at 4, 40 and 100 % of the peak
+//!                                    └──► SweepRun (seconds: S, R, N) ──► verdict ──► text · JSON · HTML
 //! ```
 
 mod cli;
@@ -17,6 +16,6 @@ mod text;
 mod verdict;
 
 pub(crate) use cli::run as cli;
-pub use measure::{Plan, Progress, Sweep, sweep};
-pub use run::{Run, SweepSecond};
+pub use measure::{PeakRate, Sweep, SweepEvent, SweepPlan, sweep};
+pub use run::{GeneratorUse, InFlightBand, RequestedRate, SweepCounts, SweepRun, SweepSecond};
 pub use verdict::{Compared, Verdict};

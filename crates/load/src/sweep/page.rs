@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::Sweep;
-use crate::sweep::{Run, SweepSecond};
+use crate::sweep::{SweepRun, SweepSecond};
 
 use charts::numbers::{factor, rate, round_time, time};
 use charts::{Across, Band, Figure, Line, Panel, Rule, Scale, escaped};
@@ -44,9 +44,12 @@ fn head(out: &mut String, sweep: &Sweep) {
     }
     out.push_str("</tbody></table></div><dl>");
     let rows = [
-        ("Load", format!("{} on {}", sweep.load, sweep.hosts.join(", "))),
-        ("100 %", format!("{}/s ({})", rate(sweep.peak_per_s), sweep.peak_from)),
-        ("Client", format!("{} connections, {} threads", sweep.connections, sweep.threads)),
+        ("Load", format!("{} on {}", sweep.conditions.load, sweep.conditions.hosts.join(", "))),
+        ("100 %", format!("{}/s ({})", rate(sweep.peak.per_s), sweep.peak.from)),
+        (
+            "Client",
+            format!("{} connections, {} threads", sweep.conditions.connections, sweep.conditions.threads),
+        ),
         ("Bound", format!("at most {} in flight", sweep.bound)),
         (
             "Runs",
@@ -54,9 +57,9 @@ fn head(out: &mut String, sweep: &Sweep) {
                 "{} of {}, {:.0} s each after {:.0} s of warm-up, seed {}",
                 sweep.runs.len(),
                 sweep.planned,
-                sweep.seconds,
-                sweep.warmup_s,
-                sweep.seed
+                sweep.conditions.seconds,
+                sweep.conditions.warmup_s,
+                sweep.conditions.seed
             ),
         ),
     ];
@@ -68,7 +71,7 @@ fn head(out: &mut String, sweep: &Sweep) {
 
 /// Writes invalid and unstable runs with their reasons, and the warnings.
 fn doubts(out: &mut String, sweep: &Sweep) {
-    let reasons = |run: &Run| {
+    let reasons = |run: &SweepRun| {
         let (word, reasons) = match run.is_valid() {
             false => ("invalid", &run.invalid),
             true => ("unstable", &run.unstable),
@@ -81,13 +84,13 @@ fn doubts(out: &mut String, sweep: &Sweep) {
 }
 
 /// Returns the name of a run, such as `100 % (2)`. The number is left out if there is no other.
-fn name(run: &Run) -> String {
-    let part = format!("{:.0} %", run.part * 100.0);
-    if run.part < 1.0 { part } else { format!("{part} ({})", run.number) }
+fn name(run: &SweepRun) -> String {
+    let part = format!("{:.0} %", run.requested.part * 100.0);
+    if run.requested.part < 1.0 { part } else { format!("{part} ({})", run.requested.number) }
 }
 
 /// Returns each run that has seconds with the time on the axis at which it begins.
-fn placed(sweep: &Sweep) -> Vec<(&Run, f64)> {
+fn placed(sweep: &Sweep) -> Vec<(&SweepRun, f64)> {
     let mut at = 0.0;
     let mut out = Vec::new();
     for run in &sweep.runs {
@@ -106,12 +109,12 @@ fn answered(second: &SweepSecond, us: f64) -> Option<f64> {
 
 fn figure(sweep: &Sweep) -> Figure {
     let placed = placed(sweep);
-    let band = |(run, begin): &(&Run, f64)| {
+    let band = |(run, begin): &(&SweepRun, f64)| {
         let length = run.seconds.last().map_or(0.0, |last| last.at_s + last.seconds);
         Band { label: name(run), begin: *begin, end: begin + length }
     };
     let line = |name: &str, class: usize, thin: bool, value: fn(&SweepSecond) -> Option<f64>| {
-        let points = |(run, begin): &(&Run, f64)| {
+        let points = |(run, begin): &(&SweepRun, f64)| {
             let begin = *begin;
             let point = move |second: &SweepSecond| {
                 Some((begin + second.at_s + second.seconds / 2.0, value(second)?))
@@ -128,7 +131,7 @@ fn figure(sweep: &Sweep) -> Figure {
         ],
         rate,
     );
-    let full = sweep.runs.iter().any(|run| run.n_max >= sweep.bound);
+    let full = sweep.runs.iter().any(|run| run.in_flight.n_max >= sweep.bound);
     in_flight.rules = full
         .then(|| Rule { value: sweep.bound as f64, label: format!("bound {}", sweep.bound) })
         .into_iter()
@@ -158,7 +161,7 @@ fn panel(title: &str, lines: Vec<Line>, mark: fn(f64) -> String) -> Panel {
     Panel::of_lines(title, Scale::Log, lines, mark)
 }
 
-fn tip(run: &Run, begin: f64, second: &SweepSecond) -> (f64, String) {
+fn tip(run: &SweepRun, begin: f64, second: &SweepSecond) -> (f64, String) {
     let service = second.service_us.map_or(String::new(), |us| format!(", S {}", time(us)));
     let text = format!(
         "{}, second {:.0}: N {:.1}, R {}, p99 {}{service}",
@@ -190,16 +193,16 @@ fn runs(out: &mut String, sweep: &Sweep) {
     open_table(out, &columns);
     for run in &sweep.runs {
         let cells = [
-            rate(run.rate_per_s),
+            rate(run.requested.rate_per_s),
             rate(run.throughput_per_s),
-            format!("{:.1}", run.n),
-            format!("{:.1} to {:.1}", run.n_low, run.n_high),
-            run.n_max.to_string(),
+            format!("{:.1}", run.in_flight.n),
+            format!("{:.1} to {:.1}", run.in_flight.n_low, run.in_flight.n_high),
+            run.in_flight.n_max.to_string(),
             time(run.response.mean_us),
             time(run.response.p99_us),
             run.growth.map_or(DASH.to_string(), |growth| format!("×{}", factor(growth))),
-            run.service_us.map_or(DASH.to_string(), time),
-            time(run.generator_lag_p99_us),
+            run.server.service_us.map_or(DASH.to_string(), time),
+            time(run.generator.lag_p99_us),
             run.result().to_string(),
         ];
         row(out, &name(run), &cells);

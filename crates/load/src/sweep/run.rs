@@ -3,16 +3,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::{MeasuredSecond, MeasuredStep, ServerUse};
 use crate::histogram::Latency;
 use crate::report::{GENERATOR_CPU_MAX, Step};
-use crate::timeline::Second;
-use crate::usl::ServerSide;
 
 /// Growth of the mean response time from the first to the last quarter above which a run is
 /// unstable.
 const GROWTH_MAX: f64 = 2.0;
 /// Percentiles of N between which its band is.
-const BAND: (f64, f64) = (0.05, 0.95);
+const BAND_LOW: f64 = 0.05;
+const BAND_HIGH: f64 = 0.95;
 /// Most requests without an answer or with an error, as a part of all.
 const FAILED_MAX: f64 = 0.001;
 
@@ -41,7 +41,8 @@ pub struct SweepSecond {
 
 impl SweepSecond {
     /// Returns a second of a run whose measured part began at `begin_s`.
-    pub(super) fn of(second: &Second, begin_s: f64, server: ServerSide) -> SweepSecond {
+    fn of(measured: &MeasuredSecond, begin_s: f64) -> SweepSecond {
+        let second = &measured.client;
         SweepSecond {
             at_s: second.at_s - begin_s,
             seconds: second.seconds,
@@ -51,43 +52,49 @@ impl SweepSecond {
             n_max: second.in_flight_max,
             response_us: second.all.mean_us,
             response_p99_us: second.all.p99_us,
-            service_us: server.service_us,
+            service_us: measured.server.service_us,
         }
     }
 }
 
-/// Results of one run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+/// Rate of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestedRate {
     /// Rate as a part of the peak.
     pub part: f64,
     /// Number among the runs at this rate, from 1.
     pub number: usize,
     /// Requested rate, requests a second.
     pub rate_per_s: f64,
-    /// Answers without error a second.
-    pub throughput_per_s: f64,
-    /// Requests in flight, mean.
+}
+
+/// Requests in flight during a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InFlightBand {
+    /// Mean.
     pub n: f64,
-    /// 5th percentile of N over the seconds.
+    /// 5th percentile over the seconds.
     pub n_low: f64,
-    /// 95th percentile of N over the seconds.
+    /// 95th percentile over the seconds.
     pub n_high: f64,
-    /// Most requests in flight at once.
+    /// Most at once.
     pub n_max: usize,
-    /// Response time from when a request was due.
-    pub response: Latency,
-    /// Mean response time of the last quarter ÷ that of the first. `None`: one of them has no
-    /// answers.
-    pub growth: Option<f64>,
-    /// Mean service time by the server's clock, µs. `None`: no metrics.
-    pub service_us: Option<f64>,
-    /// CPU of the server, in cores. `None`: no metrics.
-    pub server_cores: Option<f64>,
+}
+
+/// The generator's part in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorUse {
     /// Delay by the generator itself, 99th percentile, µs. Part of the response time.
-    pub generator_lag_p99_us: f64,
+    #[serde(rename = "generator_lag_p99_us")]
+    pub lag_p99_us: f64,
     /// CPU of the busiest generator thread, as a share of its core.
-    pub generator_cpu: f64,
+    #[serde(rename = "generator_cpu")]
+    pub cpu: f64,
+}
+
+/// Counts of requests of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SweepCounts {
     /// Requests sent.
     pub sent: u64,
     /// Requests with an error, lost with their connection, or without an answer.
@@ -95,6 +102,33 @@ pub struct Run {
     /// Requests that waited for the bound on requests in flight. Their wait is part of the response
     /// time.
     pub held_back: u64,
+}
+
+/// Results of one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SweepRun {
+    /// Its rate.
+    #[serde(flatten)]
+    pub requested: RequestedRate,
+    /// Answers without error a second.
+    pub throughput_per_s: f64,
+    /// Requests in flight.
+    #[serde(flatten)]
+    pub in_flight: InFlightBand,
+    /// Response time from when a request was due.
+    pub response: Latency,
+    /// Mean response time of the last quarter ÷ that of the first. `None`: one of them has no
+    /// answers.
+    pub growth: Option<f64>,
+    /// Service time and CPU of the server.
+    #[serde(flatten)]
+    pub server: ServerUse,
+    /// The generator's part.
+    #[serde(flatten)]
+    pub generator: GeneratorUse,
+    /// Counts of requests.
+    #[serde(flatten)]
+    pub counts: SweepCounts,
     /// Reasons why the run does not describe the server. Empty: it is valid.
     pub invalid: Vec<String>,
     /// Reasons why it is unstable. Empty: it is stable, if valid.
@@ -103,52 +137,40 @@ pub struct Run {
     pub seconds: Vec<SweepSecond>,
 }
 
-/// Conditions of a run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Conditions {
-    pub(super) part: f64,
-    pub(super) number: usize,
-    pub(super) rate_per_s: f64,
-    /// Most requests in flight.
-    pub(super) bound: usize,
-    pub(super) stopped: bool,
-}
+impl SweepRun {
+    /// Returns the run of a measurement. `bound` is the most that may be in flight.
+    pub(super) fn of(requested: RequestedRate, bound: usize, measured: &MeasuredStep) -> SweepRun {
+        let begin_s = measured.seconds.first().map_or(0.0, |first| first.client.at_s);
+        let seconds = measured.seconds.iter().map(|second| SweepSecond::of(second, begin_s)).collect();
+        SweepRun::with_seconds(requested, bound, measured, seconds)
+    }
 
-impl Run {
-    /// Returns the run. `None` for `step`: nothing was measured.
-    pub(super) fn of(
-        conditions: Conditions,
-        step: Option<&Step>,
-        server: ServerSide,
+    fn with_seconds(
+        requested: RequestedRate,
+        bound: usize,
+        measured: &MeasuredStep,
         seconds: Vec<SweepSecond>,
-    ) -> Run {
-        let nothing = Step::default();
-        let step = step.unwrap_or(&nothing);
-        let (n_low, n_high) = band(&seconds);
-        let mut run = Run {
-            part: conditions.part,
-            number: conditions.number,
-            rate_per_s: conditions.rate_per_s,
+    ) -> SweepRun {
+        let step = &measured.step;
+        let mut run = SweepRun {
+            requested,
             throughput_per_s: step.throughput_per_s,
-            n: step.in_flight_mean,
-            n_low,
-            n_high,
-            n_max: step.in_flight_max,
+            in_flight: InFlightBand::of(step, &seconds),
             response: Latency::of(&step.latencies.both()),
             growth: growth(&seconds),
-            service_us: server.service_us,
-            server_cores: server.cores,
-            generator_lag_p99_us: step.generator_lag_p99_us,
-            generator_cpu: step.generator_cpu,
-            sent: step.sent,
-            failed: step.errors + step.lost + step.unanswered,
-            held_back: step.held_back,
+            server: measured.server,
+            generator: GeneratorUse { lag_p99_us: step.generator_lag_p99_us, cpu: step.generator_cpu },
+            counts: SweepCounts {
+                sent: step.sent,
+                failed: step.errors + step.lost + step.unanswered,
+                held_back: step.held_back,
+            },
             invalid: Vec::new(),
             unstable: Vec::new(),
             seconds,
         };
-        run.invalid = run.reasons_invalid(conditions.stopped);
-        run.unstable = run.reasons_unstable(conditions.bound);
+        run.invalid = run.reasons_invalid(measured.stopped);
+        run.unstable = run.reasons_unstable(bound);
         run
     }
 
@@ -167,10 +189,10 @@ impl Run {
         if stopped {
             out.push("it was stopped".to_string());
         }
-        if self.generator_cpu > GENERATOR_CPU_MAX {
-            out.push(format!("the generator used {:.0} % of its core", self.generator_cpu * 100.0));
+        if self.generator.cpu > GENERATOR_CPU_MAX {
+            out.push(format!("the generator used {:.0} % of its core", self.generator.cpu * 100.0));
         }
-        if self.sent == 0 {
+        if self.counts.sent == 0 {
             out.push("nothing was sent".to_string());
         }
         out
@@ -179,7 +201,7 @@ impl Run {
     fn reasons_unstable(&self, bound: usize) -> Vec<String> {
         let mut out = Vec::new();
         // With several threads each has its part of the bound, and may reach it alone.
-        if self.n_max >= bound || self.held_back > 0 {
+        if self.in_flight.n_max >= bound || self.counts.held_back > 0 {
             out.push(format!("N reached the bound of {bound}"));
         }
         match self.growth {
@@ -189,7 +211,7 @@ impl Run {
             None => out.push("a quarter has no answers".to_string()),
             Some(_) => {}
         }
-        let failed = self.failed as f64 / self.sent.max(1) as f64;
+        let failed = self.counts.failed as f64 / self.counts.sent.max(1) as f64;
         if failed > FAILED_MAX {
             out.push(format!("{:.2} % of the requests failed", failed * 100.0));
         }
@@ -197,15 +219,22 @@ impl Run {
     }
 }
 
-/// Returns the band of N: percentiles of its means over the seconds, by the nearest rank.
-fn band(seconds: &[SweepSecond]) -> (f64, f64) {
-    let mut means: Vec<f64> = seconds.iter().map(|second| second.n).collect();
-    means.sort_by(f64::total_cmp);
-    let at = |part: f64| {
-        let rank = (part * means.len() as f64).ceil().max(1.0) as usize;
-        means.get(rank - 1).copied().unwrap_or(0.0)
-    };
-    (at(BAND.0), at(BAND.1))
+impl InFlightBand {
+    /// Returns the band of N: percentiles of its means over the seconds, by the nearest rank.
+    fn of(step: &Step, seconds: &[SweepSecond]) -> InFlightBand {
+        let mut means: Vec<f64> = seconds.iter().map(|second| second.n).collect();
+        means.sort_by(f64::total_cmp);
+        let at = |part: f64| {
+            let rank = (part * means.len() as f64).ceil().max(1.0) as usize;
+            means.get(rank - 1).copied().unwrap_or(0.0)
+        };
+        InFlightBand {
+            n: step.in_flight_mean,
+            n_low: at(BAND_LOW),
+            n_high: at(BAND_HIGH),
+            n_max: step.in_flight_max,
+        }
+    }
 }
 
 /// Returns the mean response time of the last quarter ÷ that of the first. A second belongs to the
@@ -245,28 +274,50 @@ pub(super) mod tests {
     }
 
     /// Returns a run at a part of the peak, with this response time and service time, µs.
-    pub(in super::super) fn run(part: f64, number: usize, response_us: f64, service_us: f64) -> Run {
-        changed(part, number, (response_us, service_us), |_| {}, false, &[response_us; 8])
+    pub(in super::super) fn run(part: f64, number: usize, response_us: f64, service_us: f64) -> SweepRun {
+        TestRun { part, number, response_us, service_us, ..TestRun::default() }.changed(|_| {})
     }
 
-    pub(in super::super) fn changed(
-        part: f64,
-        number: usize,
-        (response_us, service_us): (f64, f64),
-        change: impl Fn(&mut Step),
-        stopped: bool,
-        of_seconds_us: &[f64],
-    ) -> Run {
-        let mut step = Step { sent: 100_000, generator_cpu: 0.5, in_flight_max: 40, ..Step::default() };
-        step.latencies.record(OpKind::Read, (response_us * 1e3) as u64);
-        change(&mut step);
-        let conditions = Conditions { part, number, rate_per_s: part * 1e5, bound: 4096, stopped };
-        let server = ServerSide { service_us: Some(service_us), ..ServerSide::default() };
-        Run::of(conditions, Some(&step), server, seconds(of_seconds_us))
+    /// A run to make up.
+    pub(in super::super) struct TestRun<'a> {
+        pub(in super::super) part: f64,
+        pub(in super::super) number: usize,
+        pub(in super::super) response_us: f64,
+        pub(in super::super) service_us: f64,
+        pub(in super::super) stopped: bool,
+        /// Response time of each second. `None`: eight seconds with that of the run.
+        pub(in super::super) of_seconds_us: Option<&'a [f64]>,
+    }
+
+    impl Default for TestRun<'_> {
+        fn default() -> Self {
+            TestRun {
+                part: 1.0,
+                number: 1,
+                response_us: 500.0,
+                service_us: 20.0,
+                stopped: false,
+                of_seconds_us: None,
+            }
+        }
+    }
+
+    impl TestRun<'_> {
+        pub(in super::super) fn changed(self, change: impl Fn(&mut Step)) -> SweepRun {
+            let mut step = Step { sent: 100_000, generator_cpu: 0.5, in_flight_max: 40, ..Step::default() };
+            step.latencies.record(OpKind::Read, (self.response_us * 1e3) as u64);
+            change(&mut step);
+            let server = ServerUse { service_us: Some(self.service_us), ..ServerUse::default() };
+            let measured = MeasuredStep { step, stopped: self.stopped, server, seconds: Vec::new() };
+            let part = self.part;
+            let requested = RequestedRate { part, number: self.number, rate_per_s: part * 1e5 };
+            let seconds = seconds(self.of_seconds_us.unwrap_or(&[self.response_us; 8]));
+            SweepRun::with_seconds(requested, 4096, &measured, seconds)
+        }
     }
 
     fn check(change: impl Fn(&mut Step), response_us: &[f64], invalid: &[&str], unstable: &[&str]) {
-        let run = changed(1.0, 1, (500.0, 20.0), change, false, response_us);
+        let run = TestRun { of_seconds_us: Some(response_us), ..TestRun::default() }.changed(change);
         for (found, expected) in [(&run.invalid, invalid), (&run.unstable, unstable)] {
             assert_eq!(found.len(), expected.len(), "{run:?}");
             assert!(found.iter().zip(expected).all(|(reason, words)| reason.contains(words)), "{found:?}");
@@ -291,13 +342,10 @@ pub(super) mod tests {
     #[test]
     fn run_that_measures_the_generator_is_invalid() {
         check(|s| s.generator_cpu = 0.81, &[100.0; 8], &["81 %"], &[]);
-        let nothing = Run::of(
-            Conditions { part: 1.0, number: 1, rate_per_s: 5.0, bound: 9, stopped: true },
-            None,
-            ServerSide::default(),
-            Vec::new(),
-        );
-        assert_eq!((nothing.invalid.len(), nothing.n_low, nothing.growth), (2, 0.0, None));
+        let requested = RequestedRate { part: 1.0, number: 1, rate_per_s: 5.0 };
+        let stopped = MeasuredStep { stopped: true, ..MeasuredStep::default() };
+        let nothing = SweepRun::of(requested, 9, &stopped);
+        assert_eq!((nothing.invalid.len(), nothing.in_flight.n_low, nothing.growth), (2, 0.0, None));
         assert!(!nothing.is_valid() && !nothing.is_stable());
     }
 
@@ -310,6 +358,10 @@ pub(super) mod tests {
 
     #[test]
     fn band_of_n_leaves_out_the_outer_twentieths() {
+        let band = |seconds: &[SweepSecond]| {
+            let band = InFlightBand::of(&Step::default(), seconds);
+            (band.n_low, band.n_high)
+        };
         assert_eq!(band(&seconds(&[1.0; 40])), (2.0, 38.0));
         assert_eq!(band(&seconds(&[1.0; 8])), (1.0, 8.0));
         assert_eq!(band(&[]), (0.0, 0.0));

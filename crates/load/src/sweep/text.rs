@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::measure::Sweep;
-use super::run::Run;
+use super::run::SweepRun;
 use crate::text::time;
 
 impl Sweep {
@@ -13,13 +13,13 @@ impl Sweep {
         let mut out = format!(
             "Sweep of {} on {}: 100 % is {:.0}/s ({}); {} connections, {} threads, {:.0} s a run, at most {} in \
              flight\n\n",
-            self.load,
-            self.hosts.join(","),
-            self.peak_per_s,
-            self.peak_from,
-            self.connections,
-            self.threads,
-            self.seconds,
+            self.conditions.load,
+            self.conditions.hosts.join(","),
+            self.peak.per_s,
+            self.peak.from,
+            self.conditions.connections,
+            self.conditions.threads,
+            self.conditions.seconds,
             self.bound
         );
         let _ = writeln!(
@@ -52,7 +52,8 @@ impl Sweep {
         for (sentence, _) in self.verdict.sentences() {
             let _ = writeln!(out, "{sentence}");
         }
-        let named = |run: &Run| format!("run {} at {:.0} %", run.number, run.part * 100.0);
+        let named =
+            |run: &SweepRun| format!("run {} at {:.0} %", run.requested.number, run.requested.part * 100.0);
         for run in self.runs.iter().filter(|run| !run.is_valid()) {
             let _ = writeln!(out, "! invalid, not judged: {}: {}", named(run), run.invalid.join("; "));
         }
@@ -69,7 +70,7 @@ impl Sweep {
     }
 }
 
-impl Run {
+impl SweepRun {
     /// Returns the result in one word.
     pub fn result(&self) -> &'static str {
         match (self.is_valid(), self.is_stable()) {
@@ -80,49 +81,52 @@ impl Run {
     }
 }
 
-fn line(out: &mut String, run: &Run) {
+fn line(out: &mut String, run: &SweepRun) {
     let shown = |value: Option<f64>, format: fn(f64) -> String| value.map_or("-".to_string(), format);
     let cores = |value: f64| format!("{value:.2}");
     let _ = writeln!(
         out,
         "{:>6}{:>5}{:>10.0}{:>11.0}{:>9.1}{:>16}{:>7}{:>10}{:>10}{:>8}{:>10}{:>10}{:>8}{:>7.2}  {}",
-        format!("{:.0} %", run.part * 100.0),
-        run.number,
-        run.rate_per_s,
+        format!("{:.0} %", run.requested.part * 100.0),
+        run.requested.number,
+        run.requested.rate_per_s,
         run.throughput_per_s,
-        run.n,
-        format!("{:.1}..{:.1}", run.n_low, run.n_high),
-        run.n_max,
+        run.in_flight.n,
+        format!("{:.1}..{:.1}", run.in_flight.n_low, run.in_flight.n_high),
+        run.in_flight.n_max,
         time(run.response.mean_us),
         time(run.response.p99_us),
         shown(run.growth, |growth| format!("×{growth:.2}")),
-        shown(run.service_us, time),
-        time(run.generator_lag_p99_us),
-        shown(run.server_cores, cores),
-        run.generator_cpu,
+        shown(run.server.service_us, time),
+        time(run.generator.lag_p99_us),
+        shown(run.server.cores, cores),
+        run.generator.cpu,
         run.result()
     );
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::tests::{changed, run};
+    use super::super::measure::PeakRate;
+    use super::super::run::tests::{TestRun, run};
     use super::super::verdict::Verdict;
     use super::*;
+    use crate::experiment::Conditions;
 
-    fn sweep(runs: Vec<Run>) -> Sweep {
+    fn sweep(runs: Vec<SweepRun>) -> Sweep {
         Sweep {
-            load: "read over 1000 keys".into(),
-            hosts: vec!["server:9042".into()],
-            connections: 16,
-            threads: 1,
-            peak_per_s: 100_000.0,
-            peak_from: "usl.json: X* at N = 99".into(),
+            conditions: Conditions {
+                load: "read over 1000 keys".into(),
+                hosts: vec!["server:9042".into()],
+                connections: 16,
+                threads: 1,
+                seconds: 20.0,
+                warmup_s: 2.0,
+                seed: 1,
+            },
+            peak: PeakRate { per_s: 100_000.0, from: "usl.json: X* at N = 99".into() },
             planned: 4,
-            seconds: 20.0,
-            warmup_s: 2.0,
             bound: 4096,
-            seed: 1,
             verdict: Verdict::of(&runs),
             runs,
             warnings: vec!["no metrics from x".into()],
@@ -140,7 +144,8 @@ mod tests {
 
     #[test]
     fn report_has_every_run_and_the_conclusions() {
-        let unstable = changed(1.0, 2, (900.0, 20.0), |s| s.in_flight_max = 4096, false, &[900.0; 8]);
+        let unstable = TestRun { number: 2, response_us: 900.0, ..TestRun::default() }
+            .changed(|s| s.in_flight_max = 4096);
         let runs =
             vec![run(0.04, 1, 100.0, 20.0), run(0.4, 1, 150.0, 21.0), run(1.0, 1, 900.0, 22.0), unstable];
         let all = sweep(runs);
@@ -158,7 +163,14 @@ mod tests {
 
     #[test]
     fn stopped_sweep_reports_what_was_measured() {
-        let stopped = changed(0.4, 1, (100.0, 20.0), |_| {}, true, &[100.0; 3]);
+        let stopped = TestRun {
+            part: 0.4,
+            response_us: 100.0,
+            stopped: true,
+            of_seconds_us: Some(&[100.0; 3]),
+            ..TestRun::default()
+        };
+        let stopped = stopped.changed(|_| {});
         let partial = sweep(vec![run(0.04, 1, 100.0, 20.0), stopped]);
         assert!(!partial.is_complete());
         let expected = [

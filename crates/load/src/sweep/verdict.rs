@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::measure::{HIGH, LOW, MIDDLE};
-use super::run::Run;
+use super::run::SweepRun;
 
 /// Most by which S may differ from 4 to 40 % of the peak.
 const SERVICE_MAX: f64 = 0.20;
@@ -36,19 +36,19 @@ pub struct Verdict {
 
 impl Verdict {
     /// Returns the conclusions.
-    pub(super) fn of(runs: &[Run]) -> Verdict {
-        let valid = |part: f64| runs.iter().filter(move |run| run.part == part && run.is_valid());
-        let mean = |part: f64, quantity: fn(&Run) -> Option<f64>| {
+    pub(super) fn of(runs: &[SweepRun]) -> Verdict {
+        let valid = |part: f64| runs.iter().filter(move |run| run.requested.part == part && run.is_valid());
+        let mean = |part: f64, quantity: fn(&SweepRun) -> Option<f64>| {
             let values: Vec<f64> = valid(part).map(quantity).collect::<Option<_>>()?;
             let mean = values.iter().sum::<f64>() / values.len() as f64;
             (mean > 0.0).then_some(mean)
         };
         let ratio = |quantity| Some(mean(MIDDLE, quantity)? / mean(LOW, quantity)?);
-        let response = |run: &Run| Some(run.response.mean_us);
+        let response = |run: &SweepRun| Some(run.response.mean_us);
         Verdict {
             stable: valid(HIGH).filter(|run| run.is_stable()).count(),
             valid: valid(HIGH).count(),
-            service: ratio(|run| run.service_us)
+            service: ratio(|run| run.server.service_us)
                 .map(|ratio| Compared { ratio, met: (ratio - 1.0).abs() <= SERVICE_MAX }),
             response: ratio(response).map(|ratio| Compared { ratio, met: ratio <= RESPONSE_MAX }),
         }
@@ -80,10 +80,10 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::tests::{changed, run};
+    use super::super::run::tests::{TestRun, run};
     use super::*;
 
-    fn check(runs: &[Run], expected: [&str; 3]) {
+    fn check(runs: &[SweepRun], expected: [&str; 3]) {
         let sentences = Verdict::of(runs).sentences();
         let found: Vec<&str> = sentences.iter().map(|(text, _)| text.as_str()).collect();
         assert!(found.iter().zip(expected).all(|(found, words)| found.contains(words)), "{found:?}");
@@ -109,7 +109,7 @@ mod tests {
             ["no valid run at 100 %", "S from 4 to 40 %: not measured", "R from 4 to 40 %: not measured"],
         );
         let mut pair = [run(0.04, 1, 1000.0, 20.0), run(0.4, 1, 1000.0, 20.0)];
-        pair[1].service_us = None;
+        pair[1].server.service_us = None;
         check(&pair, ["no valid run", "S from 4 to 40 %: not measured", "met"]);
         pair[0].invalid.push("it was stopped".into());
         check(&pair, ["no valid run", "not measured", "R from 4 to 40 %: not measured"]);
@@ -120,7 +120,7 @@ mod tests {
         let full = |number, held_back, cpu| {
             let change =
                 |step: &mut crate::report::Step| (step.held_back, step.generator_cpu) = (held_back, cpu);
-            changed(1.0, number, (900.0, 20.0), change, false, &[900.0; 8])
+            TestRun { number, response_us: 900.0, ..TestRun::default() }.changed(change)
         };
         let runs = [full(1, 0, 0.5), full(2, 7, 0.5), full(3, 0, 0.9), full(4, 0, 0.5)];
         check(&runs, ["stable in 2 of 3 runs at 100 %", "not measured", "not measured"]);

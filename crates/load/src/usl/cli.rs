@@ -2,7 +2,7 @@
 //! output and to files.
 
 use super::flags::LadderFlags;
-use super::ladder::{Plan, ladder};
+use super::ladder::{LadderPlan, ladder};
 use super::page::{draw, page};
 use crate::LoadError;
 use crate::common_flags::{PageFlags, ReportFlags};
@@ -15,7 +15,7 @@ use crate::text::progress;
 /// # Errors
 /// Those of [`ladder`], and [`LoadError::File`] for a file that cannot be written.
 pub(crate) fn run(
-    plan: &Plan,
+    plan: &LadderPlan,
     report: &ReportFlags,
     page_file: &PageFlags,
     flags: &LadderFlags,

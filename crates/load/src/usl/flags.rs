@@ -2,8 +2,9 @@
 
 use clap::Args;
 
-use super::ladder::{Plan, Target};
+use super::ladder::LadderPlan;
 use crate::LoadError;
+use crate::experiment::Experiment;
 use crate::flag_values::{Concurrencies, size_in};
 
 /// Measured time of a rung. With the warm-up, 13 rungs in three rounds take 6.5 minutes.
@@ -44,46 +45,43 @@ impl LadderFlags {
         self.rungs.as_ref().map_or(LAST, |rungs| rungs.0.iter().copied().max().unwrap_or(0))
     }
 
-    /// Returns the ladder for a target. By default it has the powers of two that the target allows.
+    /// Returns the ladder of a load. By default it has the powers of two that the load allows.
     ///
     /// # Errors
-    /// [`LoadError::Usage`] for a concurrency that the target cannot reach.
-    pub(crate) fn plan(
-        &self,
-        target: Target,
-        seconds: f64,
-        seed: u64,
-        metrics: Option<String>,
-    ) -> Result<Plan, LoadError> {
+    /// [`LoadError::Usage`] for a concurrency that the load cannot reach.
+    pub(crate) fn plan(&self, experiment: Experiment) -> Result<LadderPlan, LoadError> {
+        let load = &experiment.load;
         let powers = || (0..).map(|exponent| 1usize << exponent).take_while(|n| *n <= LAST);
-        let default = || powers().filter(|n| (target.least()..=target.most()).contains(n)).collect();
+        let default = || powers().filter(|n| (load.least()..=load.most()).contains(n)).collect();
         let mut rungs: Vec<usize> = self.rungs.clone().map_or_else(default, |rungs| rungs.0);
         rungs.sort_unstable();
         rungs.dedup();
-        let least = target.least();
-        let most = target.most().min(N_MAX);
+        let least = load.least();
+        let most = load.most().min(N_MAX);
         match (rungs.first(), rungs.last()) {
             (Some(first), Some(last)) if *first >= least && *last <= most => {}
             _ => {
-                let limits = target.limits();
+                let limits = load.limits();
                 return Err(LoadError::Usage(format!(
                     "--ladder expects concurrencies of {least} to {most} ({limits})"
                 )));
             }
         }
-        Ok(Plan { target, rungs, rounds: self.ladder_rounds, seconds, seed, metrics })
+        Ok(LadderPlan { experiment, rungs, rounds: self.ladder_rounds })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::RepeatedLoad;
     use crate::spec::Spec;
 
     fn check(flags: &LadderFlags, change: impl Fn(&mut Spec), expected: Result<(usize, usize, usize), &str>) {
         let mut spec = Spec::default();
         change(&mut spec);
-        let found = flags.plan(Target::Cql(spec), 8.0, 1, None);
+        let load = RepeatedLoad::Cql(spec);
+        let found = flags.plan(Experiment { load, seconds: 8.0, seed: 1, metrics: None });
         match (found, expected) {
             (Ok(plan), Ok((first, last, count))) => {
                 assert_eq!(

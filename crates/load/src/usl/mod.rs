@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   cli ── ladder: rounds of shuffled rungs ──► rung: validity ──► scaling ──► text · JSON · plot
-//!            run (CQL) · sql::run · server (metrics page)            fit · law · confidence
+//!            experiment                                             fit · law · confidence
 //! ```
 //!
 //! N is the number of requests in flight, X the answers a second without error, and R the response
@@ -19,17 +19,15 @@ mod law;
 mod page;
 mod rung;
 mod scaling;
-mod server;
 mod text;
 
 pub(crate) use cli::run as cli;
 pub use confidence::Estimate;
 pub use fit::{Point, fit};
-pub(crate) use ladder::{EMPTY_READS, read as read_ladder};
-pub use ladder::{Ladder, Plan, Target, ladder};
+pub(crate) use ladder::read as read_ladder;
+pub use ladder::{Ladder, LadderPlan, ladder};
 pub use law::Usl;
 pub use rung::Rung;
-pub use scaling::{Misfit, Peak, Scaling};
-pub(crate) use server::{Samples, ServerSide};
+pub use scaling::{FittedLaw, Misfit, Peak, Scaling};
 #[cfg(test)]
 pub(crate) use text::synthetic;

@@ -29,7 +29,11 @@ pub(crate) fn draw(ladder: &Ladder) -> Option<String> {
     );
     let footer = format!(
         "fairlane load usl: {}, {} connections, {} threads, {:.0} s a rung, seed {}",
-        ladder.load, ladder.connections, ladder.threads, ladder.seconds, ladder.seed
+        ladder.conditions.load,
+        ladder.conditions.connections,
+        ladder.conditions.threads,
+        ladder.conditions.seconds,
+        ladder.conditions.seed
     );
     let title = "Throughput and response times over requests in flight";
     Some(file(title, &footer, (LAYOUT.width + 2.0 * side, above + height + below), &drawing))
@@ -51,13 +55,13 @@ pub(crate) fn page(ladder: &Ladder) -> String {
         out,
         "</ul><dl><dt>Load</dt><dd>{} on {}</dd><dt>Client</dt><dd>{} connections, {} threads</dd><dt>Rungs</dt>\
          <dd>{:.0} s each after {:.0} s of warm-up, in shuffled order, seed {}</dd></dl>",
-        escaped(&ladder.load),
-        escaped(&ladder.hosts.join(", ")),
-        ladder.connections,
-        ladder.threads,
-        ladder.seconds,
-        ladder.warmup_s,
-        ladder.seed
+        escaped(&ladder.conditions.load),
+        escaped(&ladder.conditions.hosts.join(", ")),
+        ladder.conditions.connections,
+        ladder.conditions.threads,
+        ladder.conditions.seconds,
+        ladder.conditions.warmup_s,
+        ladder.conditions.seed
     );
     notes(&mut out, ladder);
     if ladder.concurrencies().iter().filter(|n| tip(ladder, **n).is_some()).count() > 1 {
@@ -105,17 +109,17 @@ fn rungs(out: &mut String, ladder: &Ladder) {
             ladder.mean(n, quantity).map_or("–".to_string(), shown)
         };
         let cores = |cores: f64| format!("{cores:.2}");
-        let law = ladder.scaling.as_ref().map(|scaling| rate(scaling.law.throughput(n as f64)));
+        let law = ladder.scaling.as_ref().map(|scaling| rate(scaling.fitted.law.throughput(n as f64)));
         let cells = [
             format!("{} of {}", of_n().filter(|rung| rung.is_valid()).count(), of_n().count()),
-            format!("{:.2}", n as f64 / ladder.connections.max(1) as f64),
+            format!("{:.2}", n as f64 / ladder.conditions.connections.max(1) as f64),
             mean(|rung| Some(rung.throughput_per_s), rate),
             law.unwrap_or_else(|| "–".to_string()),
             mean(|rung| Some(rung.response.mean_us), time),
             mean(|rung| Some(rung.response.p50_us), time),
             mean(|rung| Some(rung.response.p99_us), time),
-            mean(|rung| rung.service_us, time),
-            mean(|rung| rung.server_cores, cores),
+            mean(|rung| rung.server.service_us, time),
+            mean(|rung| rung.server.cores, cores),
             mean(|rung| Some(rung.generator_cpu), cores),
         ];
         row(out, &n.to_string(), &cells);
@@ -171,7 +175,7 @@ fn curve(scaling: &Scaling, name: &str, class: usize, value: impl Fn(f64) -> f64
 fn throughput(ladder: &Ladder, scaling: Option<&Scaling>) -> Panel {
     let mut lines = vec![measured(ladder, "measured", 0, |rung| Some(rung.throughput_per_s))];
     if let Some(scaling) = scaling {
-        lines.push(curve(scaling, "law", 1, |n| scaling.law.throughput(n)));
+        lines.push(curve(scaling, "law", 1, |n| scaling.fitted.law.throughput(n)));
         let ends = scaling.curve.iter().map(|(n, estimate)| (x(*n as f64), estimate.low, estimate.high));
         let (low, high) = ends.map(|(at, low, high)| ((at, low), (at, high))).unzip();
         for (name, points) in [("95 % low", low), ("95 % high", high)] {
@@ -182,10 +186,10 @@ fn throughput(ladder: &Ladder, scaling: Option<&Scaling>) -> Panel {
 }
 
 fn efficiency(ladder: &Ladder, scaling: &Scaling) -> Panel {
-    let lambda = scaling.law.lambda;
+    let lambda = scaling.fitted.law.lambda;
     let mut line = measured(ladder, "measured", 0, |rung| Some(rung.throughput_per_s / rung.n as f64));
     line.points.iter_mut().for_each(|point| point.1 /= lambda);
-    let law = curve(scaling, "law", 1, |n| scaling.law.throughput(n) / (lambda * n));
+    let law = curve(scaling, "law", 1, |n| scaling.fitted.law.throughput(n) / (lambda * n));
     let mut panel =
         Panel::of_lines("X ÷ λN: part of linear throughput", Scale::Linear, vec![line, law], |value| {
             format!("{value:.1}")
@@ -201,7 +205,7 @@ fn times(ladder: &Ladder) -> Panel {
     let lines = vec![
         measured(ladder, "R p99", 1, |rung| Some(rung.response.p99_us)),
         measured(ladder, "R mean", 0, |rung| Some(rung.response.mean_us)),
-        measured(ladder, "S mean", 2, |rung| rung.service_us),
+        measured(ladder, "S mean", 2, |rung| rung.server.service_us),
     ];
     Panel::of_lines("R: response time, S: service time", Scale::Log, lines, round_time)
 }

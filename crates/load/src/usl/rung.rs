@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::server::ServerSide;
+use crate::experiment::{MeasuredStep, ServerUse};
 use crate::histogram::Latency;
-use crate::report::{GENERATOR_CPU_MAX, Step};
+use crate::report::GENERATOR_CPU_MAX;
 
 /// Least part of the requested concurrency that was reached.
 const REACHED_MIN: f64 = 0.95;
@@ -14,6 +14,15 @@ const REACHED_MIN: f64 = 0.95;
 const LITTLE_MAX: f64 = 0.05;
 /// Most requests without an answer or with an error, as a part of all.
 const FAILED_MAX: f64 = 0.001;
+
+/// One measurement of a ladder to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LadderStep {
+    /// Round, from 1.
+    pub(super) round: usize,
+    /// Requests in flight.
+    pub(super) n: usize,
+}
 
 /// Measurement of one concurrency.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,10 +37,9 @@ pub struct Rung {
     pub throughput_per_s: f64,
     /// Response time by the client's clock.
     pub response: Latency,
-    /// Mean service time by the server's clock, µs. `None`: no metrics.
-    pub service_us: Option<f64>,
-    /// CPU of the server, in cores. `None`: no metrics.
-    pub server_cores: Option<f64>,
+    /// Service time and CPU of the server.
+    #[serde(flatten)]
+    pub server: ServerUse,
     /// CPU of the busiest generator thread, as a share of its core.
     pub generator_cpu: f64,
     /// Requests sent.
@@ -46,15 +54,9 @@ pub struct Rung {
 }
 
 impl Rung {
-    /// Returns the rung with concurrency `n` in `round`. `None` for `step`: nothing was measured.
-    pub(super) fn of(
-        (round, n): (usize, usize),
-        step: Option<&Step>,
-        server: ServerSide,
-        stopped: bool,
-    ) -> Rung {
-        let nothing = Step::default();
-        let step = step.unwrap_or(&nothing);
+    /// Returns the rung of a measurement.
+    pub(super) fn of(LadderStep { round, n }: LadderStep, measured: &MeasuredStep) -> Rung {
+        let step = &measured.step;
         let response = step.from_sent;
         let in_flight = step.throughput_per_s * response.mean_us / 1e6;
         let mut rung = Rung {
@@ -63,15 +65,14 @@ impl Rung {
             n_reached: step.in_flight_mean,
             throughput_per_s: step.throughput_per_s,
             response,
-            service_us: server.service_us,
-            server_cores: server.cores,
+            server: measured.server,
             generator_cpu: step.generator_cpu,
             sent: step.sent,
             failed: step.errors + step.lost + step.unanswered,
             little: if step.in_flight_mean > 0.0 { in_flight / step.in_flight_mean } else { 0.0 },
             invalid: Vec::new(),
         };
-        rung.invalid = rung.reasons(stopped);
+        rung.invalid = rung.reasons(measured.stopped);
         rung
     }
 
@@ -106,6 +107,7 @@ impl Rung {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::report::Step;
 
     fn step(n: f64) -> Step {
         let response = Latency { mean_us: 1000.0, ..Latency::default() };
@@ -124,7 +126,7 @@ pub(super) mod tests {
         let mut step = step(n as f64);
         step.throughput_per_s = throughput_per_s;
         step.from_sent.mean_us = n as f64 / throughput_per_s * 1e6;
-        let rung = Rung::of((round, n), Some(&step), ServerSide::default(), false);
+        let rung = Rung::of(LadderStep { round, n }, &MeasuredStep { step, ..MeasuredStep::default() });
         assert!(rung.is_valid(), "{rung:?}");
         rung
     }
@@ -132,7 +134,8 @@ pub(super) mod tests {
     fn check(change: impl Fn(&mut Step), stopped: bool, expected: &[&str]) {
         let mut step = step(64.0);
         change(&mut step);
-        let rung = Rung::of((1, 64), Some(&step), ServerSide::default(), stopped);
+        let measured = MeasuredStep { step, stopped, ..MeasuredStep::default() };
+        let rung = Rung::of(LadderStep { round: 1, n: 64 }, &measured);
         assert_eq!(rung.invalid.len(), expected.len(), "{rung:?}");
         for (reason, expected) in rung.invalid.iter().zip(expected) {
             assert!(reason.contains(expected), "{reason}");
@@ -154,7 +157,8 @@ pub(super) mod tests {
 
     #[test]
     fn rung_without_a_measurement_is_invalid() {
-        let rung = Rung::of((1, 8), None, ServerSide::default(), true);
+        let measured = MeasuredStep { stopped: true, ..MeasuredStep::default() };
+        let rung = Rung::of(LadderStep { round: 1, n: 8 }, &measured);
         assert_eq!(rung.invalid.len(), 3, "{rung:?}");
         check(|s| s.from_sent.mean_us = f64::NAN, false, &["NaN"]);
     }

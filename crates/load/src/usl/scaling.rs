@@ -25,10 +25,10 @@ const SUPERLINEAR_END: f64 = 0.95;
 /// Largest mean residual of a rung that the law explains.
 const MISFIT: f64 = 0.10;
 
-/// The fitted law and its consequences.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scaling {
-    /// The fitted law.
+/// The fitted law with the intervals of its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FittedLaw {
+    /// The law.
     pub law: Usl,
     /// Interval of λ, answers a second.
     pub lambda: Estimate,
@@ -36,6 +36,14 @@ pub struct Scaling {
     pub sigma: Estimate,
     /// Interval of κ.
     pub kappa: Estimate,
+}
+
+/// The fitted law and its consequences.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// The fitted law.
+    #[serde(flatten)]
+    pub fitted: FittedLaw,
     /// Smallest N that was fitted.
     pub from_n: usize,
     /// Largest N that was fitted.
@@ -105,10 +113,12 @@ impl Scaling {
         let each_per_s = means(&valid).into_iter().find(|mean| mean.0 == from_n).map(each);
         let at = |n: usize| (n, laws.estimate(|law| law.throughput(n as f64)));
         Some(Scaling {
-            law,
-            lambda: laws.estimate(|law| law.lambda),
-            sigma: laws.estimate(|law| law.sigma),
-            kappa,
+            fitted: FittedLaw {
+                law,
+                lambda: laws.estimate(|law| law.lambda),
+                sigma: laws.estimate(|law| law.sigma),
+                kappa,
+            },
             from_n,
             up_to_n,
             each_per_s: each_per_s.filter(|_| !superlinear.is_empty()),
@@ -257,7 +267,9 @@ mod tests {
     #[test]
     fn known_law_gives_its_regions() {
         let found = scaling(&rungs(4096, |n| LAW.throughput(n)));
-        assert!(found.curve.iter().all(|(n, estimate)| estimate.contains(found.law.throughput(*n as f64))));
+        assert!(
+            found.curve.iter().all(|(n, estimate)| estimate.contains(found.fitted.law.throughput(*n as f64)))
+        );
         assert_eq!(found.curve.len(), 13);
         let peak = found.peak.expect("κ is above 0");
         assert!(peak.n.contains(99.0) && peak.throughput_per_s.contains(75_600.0), "{peak:?}");

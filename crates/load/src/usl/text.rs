@@ -14,11 +14,11 @@ impl Ladder {
         // Writing to a String cannot fail.
         let mut out = format!(
             "Ladder of {} on {}: {} connections, {} threads, {:.0} s a rung\n\n",
-            self.load,
-            self.hosts.join(","),
-            self.connections,
-            self.threads,
-            self.seconds
+            self.conditions.load,
+            self.conditions.hosts.join(","),
+            self.conditions.connections,
+            self.conditions.threads,
+            self.conditions.seconds
         );
         let _ = writeln!(
             out,
@@ -87,19 +87,19 @@ impl Ladder {
         let shown = |value: Option<f64>, format: fn(f64) -> String| value.map_or("-".to_string(), format);
         let whole = |value: f64| format!("{value:.0}");
         let cores = |value: f64| format!("{value:.2}");
-        let law = self.scaling.as_ref().map(|scaling| scaling.law.throughput(n as f64));
+        let law = self.scaling.as_ref().map(|scaling| scaling.fitted.law.throughput(n as f64));
         let _ = writeln!(
             out,
             "{n:>9}{:>7}{:>9.2}{:>12}{:>12}{:>10}{:>10}{:>10}{:>10}{:>8}{:>7}",
             format!("{valid}/{count}"),
-            n as f64 / self.connections.max(1) as f64,
+            n as f64 / self.conditions.connections.max(1) as f64,
             shown(self.mean(n, |rung| Some(rung.throughput_per_s)), whole),
             shown(law, whole),
             shown(self.mean(n, |rung| Some(rung.response.mean_us)), time),
             shown(self.mean(n, |rung| Some(rung.response.p50_us)), time),
             shown(self.mean(n, |rung| Some(rung.response.p99_us)), time),
-            shown(self.mean(n, |rung| rung.service_us), time),
-            shown(self.mean(n, |rung| rung.server_cores), cores),
+            shown(self.mean(n, |rung| rung.server.service_us), time),
+            shown(self.mean(n, |rung| rung.server.cores), cores),
             shown(self.mean(n, |rung| Some(rung.generator_cpu)), cores),
         );
     }
@@ -112,7 +112,9 @@ impl Scaling {
             let Estimate { value, low, high } = estimate;
             format!("{value:.digits$} [{low:.digits$}, {high:.digits$}]")
         };
-        let (lambda, sigma, kappa) = (range(&self.lambda, 0), range(&self.sigma, 4), range(&self.kappa, 8));
+        let lambda = range(&self.fitted.lambda, 0);
+        let sigma = range(&self.fitted.sigma, 4);
+        let kappa = range(&self.fitted.kappa, 8);
         let mut out = vec![format!("USL, with 95 % intervals: λ {lambda}/s, σ {sigma}, κ {kappa}")];
         if let Some(each) = self.each_per_s {
             out.push(format!(
@@ -165,6 +167,8 @@ fn list(numbers: &[usize]) -> String {
 #[cfg(test)]
 pub(crate) fn synthetic(last: usize, throughput: impl Fn(f64) -> f64) -> Ladder {
     use super::rung::tests::rung;
+    use crate::experiment::Conditions;
+
     let powers = || (0..).map(|exponent| 1usize << exponent).take_while(|n| *n <= last);
     let noisy = |round: usize, n: usize| {
         rung(round, n, throughput(n as f64) * (0.98 + 0.01 * ((round + n) % 4) as f64))
@@ -172,13 +176,15 @@ pub(crate) fn synthetic(last: usize, throughput: impl Fn(f64) -> f64) -> Ladder 
     let rungs: Vec<Rung> =
         (1..=3).flat_map(|round| powers().map(move |n| (round, n))).map(|(r, n)| noisy(r, n)).collect();
     Ladder {
-        load: "read over 1000 keys".into(),
-        hosts: vec!["server:9042".into()],
-        connections: 16,
-        threads: 1,
-        seconds: 8.0,
-        warmup_s: 2.0,
-        seed: 1,
+        conditions: Conditions {
+            load: "read over 1000 keys".into(),
+            hosts: vec!["server:9042".into()],
+            connections: 16,
+            threads: 1,
+            seconds: 8.0,
+            warmup_s: 2.0,
+            seed: 1,
+        },
         server_core_count: None,
         scaling: Scaling::of(&rungs, 1),
         rungs,

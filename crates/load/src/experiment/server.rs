@@ -1,9 +1,10 @@
-//! The server's side of a rung, from its metrics page: service time and CPU between the end of the
+//! The server's side of a step, from its metrics page: service time and CPU between the end of the
 //! warm-up and the last measured second. Other servers have no such page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use server_process::metrics::series;
 
 use crate::scrape::{Exposed, fetch, scrape};
@@ -12,15 +13,17 @@ use crate::timeline::Second;
 /// Counter of CPU by level and lane, seconds.
 const CPU: &str = "fairlane_cpu_seconds_total";
 
-/// Service time and CPU of the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct ServerSide {
-    /// Mean service time of the level with the most requests, µs.
-    pub(crate) service_us: Option<f64>,
+/// Service time and CPU of the server. `None`: no metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerUse {
+    /// Mean service time of the level with the most requests by the server's clock, µs.
+    pub service_us: Option<f64>,
     /// CPU of all levels, in cores.
-    pub(crate) cores: Option<f64>,
-    /// Number of cores that the server runs on.
-    pub(crate) core_count: Option<usize>,
+    #[serde(rename = "server_cores")]
+    pub cores: Option<f64>,
+    /// Number of cores that the server runs on. Not part of reports on steps.
+    #[serde(skip)]
+    pub core_count: Option<usize>,
 }
 
 /// Counters at one moment.
@@ -37,7 +40,7 @@ impl Sample {
     }
 
     /// Returns what the server did since `before`.
-    fn since(&self, before: &Sample) -> ServerSide {
+    fn since(&self, before: &Sample) -> ServerUse {
         let seconds = (self.at - before.at).as_secs_f64();
         let nothing = Exposed::default();
         let during = self
@@ -46,7 +49,7 @@ impl Sample {
             .map(|(level, values)| values.since(before.levels.get(level).unwrap_or(&nothing)));
         let busiest =
             during.max_by(|a, b| a.count().total_cmp(&b.count())).filter(|level| level.count() > 0.0);
-        ServerSide {
+        ServerUse {
             service_us: busiest.map(|level| level.mean_s() * 1e6),
             cores: (self.cpu_s > 0.0 && seconds > 0.0).then(|| (self.cpu_s - before.cpu_s) / seconds),
             core_count: (self.core_count > 0).then_some(self.core_count),
@@ -54,24 +57,24 @@ impl Sample {
     }
 }
 
-/// Reads the counters of one rung.
-pub(crate) struct Samples {
+/// Reads the counters of one step.
+pub(super) struct Samples {
     address: Option<String>,
     before: Option<Sample>,
     after: Option<Sample>,
-    pub(crate) failure: Option<String>,
+    pub(super) failure: Option<String>,
 }
 
 impl Samples {
-    pub(crate) fn new(address: Option<String>) -> Samples {
+    pub(super) fn new(address: Option<String>) -> Samples {
         Samples { address, before: None, after: None, failure: None }
     }
 
     /// Reads the counters after a second, in the warm-up as the beginning, later as the end.
     /// Returns what the server did in a measured second.
-    pub(crate) fn second(&mut self, second: &Second) -> ServerSide {
+    pub(super) fn second(&mut self, second: &Second) -> ServerUse {
         let Some(address) = self.address.as_ref().filter(|_| second.step >= -1) else {
-            return ServerSide::default();
+            return ServerUse::default();
         };
         match fetch(address) {
             Ok(page) => {
@@ -80,21 +83,21 @@ impl Samples {
                 let since = last.map(|last| sample.since(last)).unwrap_or_default();
                 if second.step < 0 || self.before.is_none() {
                     self.before = Some(sample);
-                    return ServerSide::default();
+                    return ServerUse::default();
                 }
                 self.after = Some(sample);
                 return since;
             }
             Err(error) => self.failure = Some(format!("no metrics from {address}: {error}")),
         }
-        ServerSide::default()
+        ServerUse::default()
     }
 
     /// Returns what the server did in between.
-    pub(crate) fn between(&self) -> ServerSide {
+    pub(super) fn between(&self) -> ServerUse {
         match (&self.before, &self.after) {
             (Some(before), Some(after)) => after.since(before),
-            _ => ServerSide::default(),
+            _ => ServerUse::default(),
         }
     }
 }
@@ -132,8 +135,9 @@ mod tests {
 
     #[test]
     fn only_the_time_between_the_samples_counts() {
-        let (begin, mut samples) = (Instant::now(), Samples::new(None));
-        assert_eq!(samples.between(), ServerSide::default());
+        let begin = Instant::now();
+        let mut samples = Samples::new(None);
+        assert_eq!(samples.between(), ServerUse::default());
         samples.before = Some(sample(begin, 100.0));
         samples.after = Some(sample(begin + Duration::from_secs(2), 104.0));
         let found = samples.between();
