@@ -11,13 +11,16 @@
 #[path = "../tests/properties/executor.rs"]
 mod executor;
 
+#[expect(dead_code, reason = "the benchmark uses the rest")]
+#[path = "../benches/batcher/database.rs"]
+mod database;
+
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::convert::Infallible;
 use std::rc::Rc;
 
-use batcher::{Batcher, Clock, Command, Footprint, Limits, Order, Store, Strategy, View};
-use executor::{Executor, now_us, sleep_us, spawn};
+use batcher::{Batcher, Clock, Limits, Strategy};
+use database::{Count, Database, ResponseTimes};
+use executor::{Executor, now_us, spawn};
 use testkit::Random;
 
 const SEED: u64 = 1;
@@ -56,61 +59,16 @@ impl Times {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Database(Rc<RefCell<Content>>);
-
+/// Random response times.
 #[derive(Debug)]
-struct Content {
+struct RandomTimes {
     times: Times,
     random: Random,
-    values: HashMap<u32, u64>,
-    operations: u64,
 }
 
-impl Database {
-    async fn operation(&self) {
-        let us = {
-            let content = &mut *self.0.borrow_mut();
-            content.operations += 1;
-            content.times.draw_us(&mut content.random)
-        };
-        sleep_us(us).await;
-    }
-}
-
-impl Store for Database {
-    type Slot = u32;
-    type Value = u64;
-    type Error = Infallible;
-
-    const ORDER: Order = Order::Stamps;
-
-    async fn read(&self, slot: &u32) -> Result<Option<u64>, Infallible> {
-        self.operation().await;
-        Ok(self.0.borrow().values.get(slot).copied())
-    }
-
-    async fn write(&self, slot: &u32, value: Option<u64>, _stamp: u64) -> Result<(), Infallible> {
-        self.operation().await;
-        self.0.borrow_mut().values.insert(*slot, value.unwrap_or(0));
-        Ok(())
-    }
-}
-
-/// Adds 1 to its key.
-struct Count(u32);
-
-impl Command<u32, u64> for Count {
-    type Out = ();
-
-    fn footprint(&self, footprint: &mut Footprint<u32>) {
-        footprint.reads.push(self.0);
-        footprint.writes.push(self.0);
-    }
-
-    fn apply(self, view: &mut View<'_, u32, u64>) {
-        let count = view.get(&self.0).copied().unwrap_or(0) + 1;
-        view.set(&self.0, count);
+impl ResponseTimes for RandomTimes {
+    fn next_us(&mut self, _in_flight: usize) -> u64 {
+        self.times.draw_us(&mut self.random)
     }
 }
 
@@ -127,8 +85,7 @@ struct Found {
 /// The counts in the database are not those of running the commands one after the other.
 fn run(strategy: Strategy<u32>, limits: Limits, times: Times, keys: u64) -> Found {
     let mut executor = Executor::new();
-    let content = Content { times, random: Random::new(SEED), values: HashMap::new(), operations: 0 };
-    let database = Database(Rc::new(RefCell::new(content)));
+    let database = Database::new(RandomTimes { times, random: Random::new(SEED) });
     let clock = Clock { wall_us: now_us, steady_us: now_us };
     let batcher = Batcher::new(database.clone(), limits).with_strategy(strategy).with_clock(clock);
     let (handle, drive) = batcher.start();
@@ -159,9 +116,9 @@ fn run(strategy: Strategy<u32>, limits: Limits, times: Times, keys: u64) -> Foun
         false
     });
     let (ended, before) = *done.borrow();
-    let content = database.0.borrow();
-    assert_eq!(content.values.values().sum::<u64>(), ended, "every command counts once");
-    Found { per_s: before as f64 / end_us as f64 * 1e6, sent: content.operations as f64 / (2 * ended) as f64 }
+    assert_eq!(database.sum(), ended, "every command counts once");
+    let operations = database.take().operations;
+    Found { per_s: before as f64 / end_us as f64 * 1e6, sent: operations as f64 / (2 * ended) as f64 }
 }
 
 fn table(strategies: &[(&str, Strategy<u32>)], commands_max: usize, in_flight: usize, keys: u64) {
@@ -174,7 +131,8 @@ fn table(strategies: &[(&str, Strategy<u32>)], commands_max: usize, in_flight: u
             Limits { commands_max, iops_max: usize::MAX, iops_in_flight: in_flight, ..Limits::default() };
         for (label, times) in TIMES {
             let Found { per_s, sent } = run(*strategy, limits, times, keys);
-            let (part, sent) = (per_s / most * 100.0, sent * 100.0);
+            let part = per_s / most * 100.0;
+            let sent = sent * 100.0;
             println!("  {name:<22} {label:<16} {per_s:>8.0}/s  {part:>6.1} %  operations sent {sent:>5.1} %");
         }
     }

@@ -17,7 +17,7 @@ use crate::queue::{Entry, EntryOf, QueueOf};
 use crate::{Error, Store};
 
 /// A command that has been taken from the queue.
-struct Waiting<S: Store, C: Command<S::Slot, S::Value>> {
+struct WaitingCommand<S: Store, C: Command<S::Slot, S::Value>> {
     entry: EntryOf<S, C>,
     footprint: Footprint<S::Slot>,
     /// Partitions in which an earlier command has not ended.
@@ -34,6 +34,60 @@ struct Ended<O, E> {
     failure: Option<Arc<E>>,
 }
 
+/// Commands taken from the queue that have not ended, in the order of each partition.
+struct Orders<S: Store, C: Command<S::Slot, S::Value>> {
+    partition: fn(&S::Slot) -> u64,
+    waiting: HashMap<u64, WaitingCommand<S, C>>,
+    /// Commands of each partition by their sequence numbers. The first may run.
+    by_partition: HashMap<u64, VecDeque<u64>>,
+    /// Commands that are the first of all their partitions.
+    ready: VecDeque<u64>,
+}
+
+impl<S: Store, C: Command<S::Slot, S::Value>> Orders<S, C> {
+    /// Adds a command behind all earlier ones.
+    fn add(&mut self, entry: EntryOf<S, C>) {
+        let sequence = entry.sequence;
+        let footprint = Footprint::of(&entry.command);
+        let mut behind = 0;
+        for partition in partitions(&footprint, self.partition) {
+            let order = self.by_partition.entry(partition).or_default();
+            behind += usize::from(!order.is_empty());
+            order.push_back(sequence);
+        }
+        if behind == 0 {
+            self.ready.push_back(sequence);
+        }
+        self.waiting.insert(sequence, WaitingCommand { entry, footprint, behind });
+    }
+
+    /// Takes the next command that may run.
+    fn next(&mut self) -> Option<WaitingCommand<S, C>> {
+        self.ready.pop_front().and_then(|sequence| self.waiting.remove(&sequence))
+    }
+
+    /// Removes a command that ended from the front of its partitions.
+    fn end(&mut self, partitions: &BTreeSet<u64>) {
+        for partition in partitions {
+            let order = self
+                .by_partition
+                .get_mut(partition)
+                .expect("a running command is the first of its partitions");
+            order.pop_front();
+            match order.front() {
+                None => drop(self.by_partition.remove(partition)),
+                Some(next) => {
+                    let waits = self.waiting.get_mut(next).expect("only the first of a partition runs");
+                    waits.behind -= 1;
+                    if waits.behind == 0 {
+                        self.ready.push_back(*next);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Runs commands until there are no more, or an operation has failed for good.
 pub(crate) async fn run<S, C>(
     operations: &Operations<S>,
@@ -45,30 +99,23 @@ where
     S: Store,
     C: Command<S::Slot, S::Value>,
 {
-    let mut waiting: HashMap<u64, Waiting<S, C>> = HashMap::new();
-    let mut orders: HashMap<u64, VecDeque<u64>> = HashMap::new();
+    let mut orders = Orders::<S, C> {
+        partition,
+        waiting: HashMap::new(),
+        by_partition: HashMap::new(),
+        ready: VecDeque::new(),
+    };
     let mut taken: VecDeque<EntryOf<S, C>> = VecDeque::new();
-    let mut ready = VecDeque::new();
     let mut in_flight = FuturesUnordered::new();
     // Acknowledged commands: all before `acknowledged`, and those after it.
-    let (mut acknowledged, mut beyond) = (0, BTreeSet::new());
-    let (mut has_more, mut failure) = (true, None);
+    let mut acknowledged = 0;
+    let mut beyond = BTreeSet::new();
+    let mut has_more = true;
+    let mut failure = None;
     loop {
-        for entry in taken.drain(..) {
-            let (sequence, footprint) = (entry.sequence, Footprint::of(&entry.command));
-            let mut behind = 0;
-            for partition in partitions(&footprint, partition) {
-                let order = orders.entry(partition).or_default();
-                behind += usize::from(!order.is_empty());
-                order.push_back(sequence);
-            }
-            if behind == 0 {
-                ready.push_back(sequence);
-            }
-            waiting.insert(sequence, Waiting { entry, footprint, behind });
-        }
+        taken.drain(..).for_each(|entry| orders.add(entry));
         while failure.is_none() && in_flight.len() < threads {
-            let Some(next) = ready.pop_front().and_then(|sequence| waiting.remove(&sequence)) else { break };
+            let Some(next) = orders.next() else { break };
             in_flight.push(run_one(operations, next.entry, next.footprint, partition));
         }
         let ended = tokio::select! { biased;
@@ -79,20 +126,7 @@ where
             }
             else => break,
         };
-        for partition in &ended.partitions {
-            let order = orders.get_mut(partition).expect("a running command is the first of its partitions");
-            order.pop_front();
-            match order.front() {
-                None => drop(orders.remove(partition)),
-                Some(next) => {
-                    let waits = waiting.get_mut(next).expect("only the first of a partition runs");
-                    waits.behind -= 1;
-                    if waits.behind == 0 {
-                        ready.push_back(*next);
-                    }
-                }
-            }
-        }
+        orders.end(&ended.partitions);
         if ended.answer.is_ok() {
             beyond.insert(ended.sequence);
             while beyond.remove(&acknowledged) {
@@ -107,7 +141,7 @@ where
     }
     let Some(reason) = failure else { return Ok(()) };
     // In order, so that simulations repeat themselves.
-    for waits in BTreeMap::from_iter(waiting).into_values() {
+    for waits in BTreeMap::from_iter(orders.waiting).into_values() {
         let _ = waits.entry.reply.send(Err(Error::NotRun(reason.clone())));
     }
     Err(reason)

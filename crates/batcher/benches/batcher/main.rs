@@ -11,6 +11,7 @@
 //!
 //! `cargo bench -p batcher`
 
+mod database;
 #[expect(dead_code, reason = "the tests use the rest")]
 #[path = "../../tests/properties/executor.rs"]
 mod executor;
@@ -117,7 +118,8 @@ fn closed_loop() {
 fn r_squared(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let x = mean(|point| point.0);
+    let y = mean(|point| point.1);
     let sum = |of: &dyn Fn(f64, f64) -> f64| points.iter().map(|at| of(at.0 - x, at.1 - y)).sum::<f64>();
     sum(&|dx, dy| dx * dy).powi(2) / (sum(&|dx, _| dx * dx) * sum(&|_, dy| dy * dy))
 }

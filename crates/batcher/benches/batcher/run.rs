@@ -4,10 +4,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use batcher::{Batcher, Clock, Command, Footprint, Limits, Strategy, View};
+use batcher::{Batcher, Clock, Limits, Strategy};
 
+use crate::database::{Count, Database};
 use crate::executor::{Executor, now_us, sleep_us, spawn};
-use crate::server::Database;
+use crate::server::Scalability;
 use testkit::Random;
 
 /// Keys of a step, by Zipf's law with exponent `theta`.
@@ -46,24 +47,6 @@ pub(crate) struct Step {
     pub(crate) n_most: usize,
 }
 
-/// Adds 1 to its key. Returns the count.
-struct Count(u32);
-
-impl Command<u32, u64> for Count {
-    type Out = u64;
-
-    fn footprint(&self, footprint: &mut Footprint<u32>) {
-        footprint.reads.push(self.0);
-        footprint.writes.push(self.0);
-    }
-
-    fn apply(self, view: &mut View<'_, u32, u64>) -> u64 {
-        let count = view.get(&self.0).copied().unwrap_or(0) + 1;
-        view.set(&self.0, count);
-        count
-    }
-}
-
 const CLOCK: Clock = Clock { wall_us: now_us, steady_us: now_us };
 
 /// Runs the steps in one run. Returns their results.
@@ -78,7 +61,7 @@ pub(crate) fn run(
     load: Load,
 ) -> Vec<Step> {
     let mut executor = Executor::new();
-    let database = Database::default();
+    let database = Database::new(Scalability);
     let batcher = Batcher::new(database.clone(), limits).with_strategy(strategy).with_clock(CLOCK);
     let (handle, drive) = batcher.start();
     executor.spawn(async move { drive.await.expect("the database never fails") });
@@ -86,7 +69,9 @@ pub(crate) fn run(
     // Latencies of commands that have ended, since the begin of the step.
     let latencies: Rc<RefCell<Vec<u64>>> = Rc::default();
     let pushed: Rc<RefCell<u64>> = Rc::default();
-    let (ended, count, all) = (latencies.clone(), pushed.clone(), steps.to_vec());
+    let ended = latencies.clone();
+    let count = pushed.clone();
+    let all = steps.to_vec();
     executor.spawn(async move {
         let mut random = Random::new(1);
         for (number, keys) in all.into_iter().enumerate() {
@@ -122,7 +107,8 @@ pub(crate) fn run(
         // A timer at the end of the step, so that the clock stops there.
         executor.spawn(async move { sleep_us(end_us - now_us()).await });
         executor.run(|| now_us() >= end_us);
-        let (mut found, observed) = (latencies.take(), database.take());
+        let mut found = latencies.take();
+        let observed = database.take();
         found.sort_unstable();
         done += found.len() as u64;
         let at = |part: f64| found.get((found.len() as f64 * part) as usize).copied().unwrap_or(0);
@@ -138,7 +124,7 @@ pub(crate) fn run(
     }
     executor.run(|| false);
     done += latencies.borrow().len() as u64;
-    let counted: u64 = database.0.borrow().values.values().sum();
+    let counted = database.sum();
     assert_eq!((done, counted), (*pushed.borrow(), done), "every command counts once");
     results
 }
