@@ -93,7 +93,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     driven.await??;
 
     let found = session.query_unpaged("SELECT balance, transfers FROM bank.accounts", ()).await?;
-    let (mut total, mut transfers) = (0, 0);
+    let mut total = 0;
+    let mut transfers = 0;
     for row in found.into_rows_result()?.rows::<State>()? {
         let (balance, of_account) = row?;
         total += balance;

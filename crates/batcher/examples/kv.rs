@@ -81,7 +81,8 @@ async fn main() {
     let began = Instant::now();
     let (handle, drive) = Batcher::new(KvStore(&map), Limits::default()).start();
     let consume = async move {
-        let (mut pending, mut offset_to_commit) = (VecDeque::new(), 0);
+        let mut pending = VecDeque::new();
+        let mut offset_to_commit = 0;
         for event in log {
             // Waits while the batcher is full. The order of `push` is the order of the results.
             pending.push_back(handle.push(event).await.unwrap());

@@ -148,7 +148,10 @@ mod tests {
 
     /// Runs `samples` samples. Returns the mean of the centre over the last quarter.
     fn run(concurrency: &mut Concurrency, law: &mut Law, samples: usize) -> f64 {
-        let (mut ended, mut sum, mut count, mut was_upper) = (0, 0.0, 0, concurrency.is_upper);
+        let mut ended = 0;
+        let mut sum = 0.0;
+        let mut count = 0;
+        let mut was_upper = concurrency.is_upper;
         while ended < samples {
             let response_us = law.response_us(concurrency.limit() as f64);
             concurrency.ended(response_us, true);

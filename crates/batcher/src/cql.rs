@@ -117,7 +117,8 @@ impl<K, V> CqlStore<K, V> {
         };
         let (select, insert, delete) =
             (prepare(select).await?, prepare(insert).await?, prepare(delete).await?);
-        let (keys, seen) = (keys.len(), AtomicU64::new(0));
+        let keys = keys.len();
+        let seen = AtomicU64::new(0);
         Ok(CqlStore { session, select, insert, delete, keys, copies, seen, row: PhantomData })
     }
 

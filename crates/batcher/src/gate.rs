@@ -125,7 +125,8 @@ mod tests {
             polls * (1000 + polls % 100_000)
         };
         let gate = Gate::new(limits, Clock { steady_us, ..Clock::SYSTEM });
-        let (mut limits_seen, mut permits) = (std::collections::BTreeSet::new(), enter_all(&gate));
+        let mut limits_seen = std::collections::BTreeSet::new();
+        let mut permits = enter_all(&gate);
         for round in 0..100_000 {
             limits_seen.insert(gate.limit());
             permits.swap_remove(round % permits.len()).end(true);

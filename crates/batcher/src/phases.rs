@@ -57,7 +57,9 @@ where
     S: Store,
     C: Command<S::Slot, S::Value>,
 {
-    let (mut entries, mut footprints, mut iops) = (VecDeque::new(), Vec::new(), 0_usize);
+    let mut entries = VecDeque::new();
+    let mut footprints = Vec::new();
+    let mut iops = 0_usize;
     while let Some(entry) = waiting.front() {
         let footprint = left.take().unwrap_or_else(|| Footprint::of(&entry.command));
         iops = iops.saturating_add(footprint.slots());
@@ -74,7 +76,8 @@ where
 /// Returns the slots whose first use is a read. Only they are read from the store: the others have
 /// their values from earlier commands of the batch.
 fn first_reads<S: Ord>(footprints: &[Footprint<S>]) -> BTreeSet<&S> {
-    let (mut used, mut reads) = (BTreeSet::new(), BTreeSet::new());
+    let mut used = BTreeSet::new();
+    let mut reads = BTreeSet::new();
     for footprint in footprints {
         for slot in &footprint.reads {
             if used.insert(slot) {

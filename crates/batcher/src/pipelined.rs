@@ -239,7 +239,8 @@ impl<'a, S: Store, C: Command<S::Slot, S::Value>> Window<'a, S, C> {
     /// Adds a command behind all earlier ones.
     fn admit(&mut self, entry: EntryOf<S, C>, footprint: Footprint<S::Slot>) {
         let Entry { command, reply, sequence, permit } = entry;
-        let (mut released, mut behind) = (Vec::new(), 0);
+        let mut released = Vec::new();
+        let mut behind = 0;
         for (slot, usage) in uses(&footprint) {
             behind += 1;
             if !self.slots.contains_key(slot) {

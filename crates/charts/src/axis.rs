@@ -144,7 +144,8 @@ fn above(high: f64, low: f64) -> f64 {
 
 /// Returns the powers of ten between the ends, with 2 and 5 times them if those are few.
 fn log_marks(low: f64, high: f64) -> Vec<f64> {
-    let (low, high) = (below(low), above(high, low));
+    let high = above(high, low);
+    let low = below(low);
     let inside = |mark: &f64| *mark >= low * (1.0 - 1e-9) && *mark <= high * (1.0 + 1e-9);
     if (high / low).log10() <= DECADES_FINE {
         return grid().filter(inside).collect();

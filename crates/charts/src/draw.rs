@@ -6,7 +6,7 @@ use crate::axis::{self, Axis};
 use crate::label::width;
 use crate::model::{Across, Band, Figure, Layout, Panel, Time, escaped, text};
 use crate::numbers::number;
-use crate::panel;
+use crate::panel::{self, PanelPlace};
 
 /// Most steps between two marks of the time axis.
 const SECONDS_MARKS: f64 = 8.0;
@@ -66,16 +66,18 @@ pub fn group(figure: &Figure, layout: &Layout) -> Option<(String, f64)> {
     let head = highest as f64 * layout.text * 1.2 + layout.text * 0.4;
     let height = |panel: &Panel| layout.panel * panel.tall + layout.gap();
     let bottom = head + figure.panels.iter().map(height).sum::<f64>();
-    bands(&mut out, figure, (&names, &rows), &time, layout, (head, bottom));
+    let drawing = Drawing { figure, time: &time, layout, head, bottom };
+    bands(&mut out, &drawing, &names, &rows);
     let mut at = head;
     for panel in &figure.panels {
         let Some(axis) = panel_axis(panel) else { continue };
-        let (top, high) = (at + layout.gap(), layout.panel * panel.tall);
-        panel::draw(&mut out, figure, panel, &panel::Place { axis, time: &time, layout, top, high });
+        let top = at + layout.gap();
+        let high = layout.panel * panel.tall;
+        panel::draw(&mut out, figure, panel, &PanelPlace { axis, time: &time, layout, top, high });
         at += height(panel);
     }
-    across(&mut out, figure, &time, layout, bottom);
-    tips(&mut out, figure, &time, (head, bottom));
+    across(&mut out, &drawing);
+    tips(&mut out, &drawing);
     Some((out, bottom + layout.text * 3.4))
 }
 
@@ -119,16 +121,23 @@ fn rows(figure: &Figure, names: &[Vec<String>], time: &Time, layout: &Layout) ->
     placed.into_iter().map(|(_, _, rows)| rows.start).collect()
 }
 
-fn bands(
-    out: &mut String,
-    figure: &Figure,
-    (names, rows): (&[Vec<String>], &[usize]),
-    time: &Time,
-    layout: &Layout,
-    (head, bottom): (f64, f64),
-) {
+/// A figure in the coordinates of its drawing.
+struct Drawing<'a> {
+    figure: &'a Figure,
+    time: &'a Time,
+    layout: &'a Layout,
+    /// Upper edge of the first panel.
+    head: f64,
+    /// Lower edge of the last panel.
+    bottom: f64,
+}
+
+/// Draws the phases, each with the lines of its name above the panels from its row on.
+fn bands(out: &mut String, drawing: &Drawing<'_>, names: &[Vec<String>], rows: &[usize]) {
+    let Drawing { figure, time, layout, head, bottom } = drawing;
     for (index, ((band, lines), above)) in figure.bands.iter().zip(names).zip(rows).enumerate() {
-        let (x, width) = (time.x(band.begin), time.x(band.end) - time.x(band.begin));
+        let x = time.x(band.begin);
+        let width = time.x(band.end) - x;
         // Writing to a String cannot fail.
         let _ = write!(
             out,
@@ -138,14 +147,15 @@ fn bands(
         );
         for (row, line) in lines.iter().rev().enumerate() {
             let y = head - layout.text * (0.45 + 1.2 * (above + row) as f64);
-            text(out, "phase", "middle", (x + width / 2.0, y), line);
+            text(out, "phase", "middle", x + width / 2.0, y, line);
         }
     }
 }
 
 /// Draws the marks of the horizontal axis and its title: those of the figure, or round seconds from
 /// its begin.
-fn across(out: &mut String, figure: &Figure, time: &Time, layout: &Layout, bottom: f64) {
+fn across(out: &mut String, drawing: &Drawing<'_>) {
+    let Drawing { figure, time, layout, bottom, .. } = drawing;
     let extent = |label: &str| width(label, layout.text) + layout.text * 0.6;
     let marks = match &figure.across {
         Across::Time => {
@@ -163,16 +173,18 @@ fn across(out: &mut String, figure: &Figure, time: &Time, layout: &Layout, botto
         }
     };
     for mark in marks {
-        text(out, "mark", "middle", (mark.at, bottom + layout.text * 1.3), &mark.label);
+        text(out, "mark", "middle", mark.at, bottom + layout.text * 1.3, &mark.label);
     }
     let middle = f64::midpoint(layout.left(), layout.right());
-    text(out, "across", "middle", (middle, bottom + layout.text * 2.7), figure.across.title());
+    text(out, "across", "middle", middle, bottom + layout.text * 2.7, figure.across.title());
 }
 
 /// Draws an invisible column for each second, with the text for the pointer.
-fn tips(out: &mut String, figure: &Figure, time: &Time, (head, bottom): (f64, f64)) {
+fn tips(out: &mut String, drawing: &Drawing<'_>) {
+    let Drawing { figure, time, head, bottom, .. } = drawing;
     for (at, words) in figure.tips.iter().filter(|(at, _)| time.contains(*at)) {
-        let (left, right) = (time.x((at - 0.5).max(time.begin)), time.x((at + 0.5).min(time.end)));
+        let left = time.x((at - 0.5).max(time.begin));
+        let right = time.x((at + 0.5).min(time.end));
         let _ = write!(
             out,
             "<rect class=\"tip\" x=\"{left:.1}\" y=\"{head:.1}\" width=\"{:.1}\" \

@@ -18,7 +18,7 @@ impl Area {
             && other.top < self.bottom
     }
 
-    fn contains(&self, (x, y): (f64, f64)) -> bool {
+    fn contains(&self, x: f64, y: f64) -> bool {
         (self.left..=self.right).contains(&x) && (self.top..=self.bottom).contains(&y)
     }
 
@@ -63,7 +63,8 @@ pub(crate) fn place(
     taken: &[Area],
     plot: Area,
 ) -> Option<Area> {
-    let (wide, high) = (width(text, size), size * 1.1);
+    let wide = width(text, size);
+    let high = size * 1.1;
     let end = line.last()?.0;
     let candidate = |(x, y): (f64, f64), above: bool| {
         let left = (x - wide / 2.0).clamp(plot.left + 2.0, (plot.right - wide - 2.0).max(plot.left + 2.0));
@@ -71,7 +72,7 @@ pub(crate) fn place(
         Area { left, top, right: left + wide, bottom: top + high }
     };
     let cost = |area: &Area| {
-        let covered = points.iter().filter(|point| area.contains(**point)).count() as f64;
+        let covered = points.iter().filter(|point| area.contains(point.0, point.1)).count() as f64;
         let names = taken.iter().filter(|other| area.overlaps(other)).count() as f64;
         let far = (end - area.right).abs() / (plot.right - plot.left).max(1.0);
         covered * COST_POINT + names * COST_NAME + far
@@ -89,13 +90,14 @@ mod tests {
     #[test]
     fn names_do_not_cover_lines_or_each_other() {
         let flat = |y: f64| (0..=20).map(|n| (n as f64 * 20.0, y)).collect::<Vec<_>>();
-        let (a, b) = (flat(40.0), flat(62.0));
+        let a = flat(40.0);
+        let b = flat(62.0);
         let points = [along(&a), along(&b)].concat();
         let first = place("one", 12.0, &a, &points, &[], PLOT).expect("free space");
         let second = place("two", 12.0, &b, &points, &[first], PLOT).expect("free space");
         assert!(!first.overlaps(&second));
-        for point in points {
-            assert!(!first.contains(point) && !second.contains(point), "{first:?} {second:?} {point:?}");
+        for (x, y) in points {
+            assert!(!first.contains(x, y) && !second.contains(x, y), "{first:?} {second:?} {x} {y}");
         }
     }
 

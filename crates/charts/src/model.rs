@@ -202,7 +202,7 @@ impl Time {
 }
 
 /// Writes a text at a point. `anchor` is the end of the text that stands there.
-pub(crate) fn text(out: &mut String, class: &str, anchor: &str, (x, y): (f64, f64), words: &str) {
+pub(crate) fn text(out: &mut String, class: &str, anchor: &str, x: f64, y: f64, words: &str) {
     // Writing to a String cannot fail.
     let _ = write!(
         out,

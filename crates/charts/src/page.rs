@@ -86,7 +86,7 @@ pub fn close_table(out: &mut String) {
 
 /// Returns drawings as an SVG file with its styles and background, and a footer. Drawings have the
 /// font size of [`HALF`].
-pub fn file(title: &str, footer: &str, (width, height): (f64, f64), drawings: &str) -> String {
+pub fn file(title: &str, footer: &str, width: f64, height: f64, drawings: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height:.0}\" font-size=\"{}\" \
          role=\"img\"><title>{}</title><style>{COLOURS}{CHART}</style><rect width=\"100%\" height=\"100%\" \

@@ -6,8 +6,8 @@ use crate::axis::{Axis, Scale, legible};
 use crate::label::{Area, along, width};
 use crate::model::{Figure, GAP_S, Layout, Line, Note, Panel, Time, text};
 
-/// Place of a panel.
-pub(crate) struct Place<'a> {
+/// PanelPlace of a panel.
+pub(crate) struct PanelPlace<'a> {
     pub(crate) axis: Axis,
     pub(crate) time: &'a Time,
     pub(crate) layout: &'a Layout,
@@ -18,16 +18,15 @@ pub(crate) struct Place<'a> {
 }
 
 /// Points of an unbroken line.
-type Run = Vec<(f64, f64)>;
+type Polyline = Vec<(f64, f64)>;
 
-impl Place<'_> {
+impl PanelPlace<'_> {
     fn bottom(&self) -> f64 {
         self.top + self.high
     }
 
     fn plot(&self) -> Area {
-        let (left, right) = (self.layout.left(), self.layout.right());
-        Area { left, top: self.top, right, bottom: self.bottom() }
+        Area { left: self.layout.left(), top: self.top, right: self.layout.right(), bottom: self.bottom() }
     }
 
     /// Returns the height of a value. Space for notes at the upper edge stays free.
@@ -38,8 +37,8 @@ impl Place<'_> {
     }
 
     /// Returns the unbroken parts of a line.
-    fn runs(&self, panel: &Panel, line: &Line) -> Vec<Run> {
-        let mut out: Vec<Run> = Vec::new();
+    fn runs(&self, panel: &Panel, line: &Line) -> Vec<Polyline> {
+        let mut out: Vec<Polyline> = Vec::new();
         let mut last = f64::NEG_INFINITY;
         for (at, value) in line.points.iter().filter(|point| self.axis.contains(point.1)) {
             let point = (self.time.x(*at), self.y(panel, *value));
@@ -83,25 +82,25 @@ fn path(points: &[(f64, f64)]) -> String {
 }
 
 /// Draws the panel.
-pub(crate) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) {
+pub(crate) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &PanelPlace) {
     let layout = place.layout;
     let width_max = layout.right() - layout.left();
-    let at = (layout.left(), place.top - layout.text * 0.55);
+    let baseline = place.top - layout.text * 0.55;
     let title = match panel.scale {
         Scale::Linear => panel.title.clone(),
         Scale::Log => format!("{} (logarithmic)", panel.title),
     };
-    text(out, "title", "start", at, shortened(&title, layout.text, width_max));
+    text(out, "title", "start", layout.left(), baseline, shortened(&title, layout.text, width_max));
     grid(out, panel, place);
     if panel.stacked {
         areas(out, panel, place);
     }
     let mut taken = notes(out, figure, panel, place);
-    let runs: Vec<Vec<Run>> = match panel.stacked {
+    let runs: Vec<Vec<Polyline>> = match panel.stacked {
         true => Vec::new(),
         false => panel.lines.iter().map(|line| place.runs(panel, line)).collect(),
     };
-    let points: Run = runs.iter().flatten().flat_map(|run| along(run)).collect();
+    let points: Polyline = runs.iter().flatten().flat_map(|run| along(run)).collect();
     rules(out, panel, place, &points, &mut taken);
     lines(out, panel, place, &runs);
     moments(out, panel, place);
@@ -117,8 +116,10 @@ fn shortened(title: &str, size: f64, width_max: f64) -> &str {
     if width(title, size) <= width_max { title } else { short }
 }
 
-fn grid(out: &mut String, panel: &Panel, place: &Place) {
-    let (left, right, size) = (place.layout.left(), place.layout.right(), place.layout.text);
+fn grid(out: &mut String, panel: &Panel, place: &PanelPlace) {
+    let left = place.layout.left();
+    let right = place.layout.right();
+    let size = place.layout.text;
     let marks = legible(&place.axis.candidates(), panel.mark, |value| place.y(panel, value), |_| size * 1.15);
     for mark in marks {
         let y = mark.at;
@@ -126,17 +127,18 @@ fn grid(out: &mut String, panel: &Panel, place: &Place) {
             out,
             "<line class=\"grid\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
         );
-        text(out, "mark", "end", (left - size * 0.5, y + size * 0.35), &mark.label);
+        text(out, "mark", "end", left - size * 0.5, y + size * 0.35, &mark.label);
     }
 }
 
-fn areas(out: &mut String, panel: &Panel, place: &Place) {
-    let mut below: Option<Run> = None;
+fn areas(out: &mut String, panel: &Panel, place: &PanelPlace) {
+    let mut below: Option<Polyline> = None;
     for (line, edge) in panel.lines.iter().zip(sums(&panel.lines)) {
-        let upper: Run = edge.iter().map(|(at, value)| (place.time.x(*at), place.y(panel, *value))).collect();
+        let upper: Polyline =
+            edge.iter().map(|(at, value)| (place.time.x(*at), place.y(panel, *value))).collect();
         let ground = || upper.iter().map(|(x, _)| (*x, place.bottom())).collect();
-        let lower: Run = below.take().unwrap_or_else(ground);
-        let around: Run = upper.iter().copied().chain(lower.into_iter().rev()).collect();
+        let lower: Polyline = below.take().unwrap_or_else(ground);
+        let around: Polyline = upper.iter().copied().chain(lower.into_iter().rev()).collect();
         let _ = write!(out, "<path class=\"area s{}\" d=\"{}Z\"/>", line.class, path(&around));
         let _ = write!(out, "<path class=\"edge s{}\" d=\"{}\"/>", line.class, path(&upper));
         below = Some(upper);
@@ -144,8 +146,10 @@ fn areas(out: &mut String, panel: &Panel, place: &Place) {
 }
 
 /// Draws values to compare with, and adds the places of their labels to `taken`.
-fn rules(out: &mut String, panel: &Panel, place: &Place, points: &[(f64, f64)], taken: &mut Vec<Area>) {
-    let (left, right, size) = (place.layout.left(), place.layout.right(), place.layout.text);
+fn rules(out: &mut String, panel: &Panel, place: &PanelPlace, points: &[(f64, f64)], taken: &mut Vec<Area>) {
+    let left = place.layout.left();
+    let right = place.layout.right();
+    let size = place.layout.text;
     for rule in &panel.rules {
         let y = place.y(panel, rule.value);
         let _ = write!(
@@ -156,13 +160,13 @@ fn rules(out: &mut String, panel: &Panel, place: &Place, points: &[(f64, f64)], 
         let Some(area) = crate::label::place(&rule.label, size, &own, points, taken, place.plot()) else {
             continue;
         };
-        text(out, "ruled halo", "end", (area.right, area.bottom - size * 0.25), &rule.label);
+        text(out, "ruled halo", "end", area.right, area.bottom - size * 0.25, &rule.label);
         taken.push(area);
     }
 }
 
 /// Draws a tick at the lower edge for each moment.
-fn moments(out: &mut String, panel: &Panel, place: &Place) {
+fn moments(out: &mut String, panel: &Panel, place: &PanelPlace) {
     let mut d = String::new();
     for at in panel.moments.iter().filter(|at| place.time.contains(**at)) {
         let _ = write!(d, "M{:.1} {:.1}v{:.1}", place.time.x(*at), place.bottom(), -place.layout.text * 0.6);
@@ -173,16 +177,18 @@ fn moments(out: &mut String, panel: &Panel, place: &Place) {
 }
 
 /// Draws texts in phases. Returns their places.
-fn notes(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) -> Vec<Area> {
+fn notes(out: &mut String, figure: &Figure, panel: &Panel, place: &PanelPlace) -> Vec<Area> {
     let size = place.layout.text;
     let mut taken = Vec::new();
     for note in &panel.notes {
         let Some(band) = figure.bands.get(note.band) else { continue };
-        let (left, right) = (place.time.x(band.begin), place.time.x(band.end));
+        let left = place.time.x(band.begin);
+        let right = place.time.x(band.end);
         let baseline = match note.between {
             None => place.top + size * 1.05,
             Some((low, high)) => {
-                let (low, high) = (place.y(panel, low), place.y(panel, high));
+                let low = place.y(panel, low);
+                let high = place.y(panel, high);
                 if low - high < size * 1.15 {
                     continue;
                 }
@@ -193,10 +199,14 @@ fn notes(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) -> Vec
         let Some(words) = fitting(note, size, right - left - size * 0.6) else { continue };
         let middle = f64::midpoint(left, right);
         let class = if note.between.is_some() { "inside" } else { "note halo" };
-        text(out, class, "middle", (middle, baseline), words);
+        text(out, class, "middle", middle, baseline, words);
         let half = width(words, size) / 2.0;
-        let (top, bottom) = (baseline - size, baseline + size * 0.3);
-        taken.push(Area { left: middle - half, top, right: middle + half, bottom });
+        taken.push(Area {
+            left: middle - half,
+            top: baseline - size,
+            right: middle + half,
+            bottom: baseline + size * 0.3,
+        });
     }
     taken
 }
@@ -205,7 +215,7 @@ fn fitting(note: &Note, size: f64, width_max: f64) -> Option<&String> {
     note.texts.iter().find(|words| width(words, size) <= width_max)
 }
 
-fn lines(out: &mut String, panel: &Panel, place: &Place, runs: &[Vec<Run>]) {
+fn lines(out: &mut String, panel: &Panel, place: &PanelPlace, runs: &[Vec<Polyline>]) {
     for (line, runs) in panel.lines.iter().zip(runs) {
         let d: String = runs.iter().map(|run| path(run)).collect();
         let thin = if line.thin { " thin" } else { "" };
@@ -219,24 +229,25 @@ fn lines(out: &mut String, panel: &Panel, place: &Place, runs: &[Vec<Run>]) {
 fn names(
     out: &mut String,
     panel: &Panel,
-    place: &Place,
-    runs: &[Vec<Run>],
+    place: &PanelPlace,
+    runs: &[Vec<Polyline>],
     points: &[(f64, f64)],
     mut taken: Vec<Area>,
 ) {
     let size = place.layout.text;
     for (line, runs) in panel.lines.iter().zip(runs) {
-        let own: Run = runs.iter().flatten().copied().collect();
+        let own: Polyline = runs.iter().flatten().copied().collect();
         let area = crate::label::place(&line.name, size, &own, points, &taken, place.plot());
         let Some(area) = area else { continue };
-        let at = (f64::midpoint(area.left, area.right), area.bottom - size * 0.25);
-        text(out, &format!("name halo s{}", line.class), "middle", at, &line.name);
+        let middle = f64::midpoint(area.left, area.right);
+        let baseline = area.bottom - size * 0.25;
+        text(out, &format!("name halo s{}", line.class), "middle", middle, baseline, &line.name);
         taken.push(area);
     }
 }
 
 /// Draws small signs of the class on the points of a line, unless they would touch.
-fn marks(out: &mut String, class: usize, runs: &[Run], layout: &Layout) {
+fn marks(out: &mut String, class: usize, runs: &[Polyline], layout: &Layout) {
     let mut d = String::new();
     let mut last = f64::NEG_INFINITY;
     for (x, y) in runs.iter().flatten() {

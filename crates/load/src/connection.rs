@@ -20,7 +20,7 @@ pub(crate) const PREPARE_STREAM: u16 = STREAMS_MAX as u16 + 1;
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct SentRequest {
     /// Start of its latency, nanoseconds since the run began: due time or send time.
     pub(crate) from_ns: u64,
     /// Time it was sent, nanoseconds since the run began.
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     filled: usize,
     pub(crate) output: Vec<u8>,
     written: usize,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<SentRequest>>,
     free: Vec<u16>,
     /// True while the poller reports when the socket becomes writable.
     pub(crate) awaits_writable: bool,
@@ -79,14 +79,14 @@ impl Connection {
     }
 
     /// Reserves a free stream for a request, if any. The caller appends the frame to `output`.
-    pub(crate) fn take(&mut self, slot: Slot) -> Option<u16> {
+    pub(crate) fn take(&mut self, slot: SentRequest) -> Option<u16> {
         let stream = self.free.pop()?;
         self.slots[stream as usize] = Some(slot);
         Some(stream)
     }
 
     /// Removes and returns the requests in flight.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Slot> + '_ {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = SentRequest> + '_ {
         self.slots.iter_mut().filter_map(Option::take)
     }
 
@@ -120,7 +120,7 @@ impl Connection {
     }
 
     /// Calls `each` with every complete answer in the buffer and the request it belongs to.
-    pub(crate) fn answers(&mut self, mut each: impl FnMut(Slot, Reply)) -> Result<(), Broken> {
+    pub(crate) fn answers(&mut self, mut each: impl FnMut(SentRequest, Reply)) -> Result<(), Broken> {
         let malformed = |error: wire::Error| Broken(error.to_string());
         let mut at = 0;
         while let Some(header) = reply::header(&self.input[at..self.filled]).map_err(malformed)? {

@@ -101,7 +101,8 @@ fn connect(client: &TcpStream, server: &TcpStream, delay: Duration, shared: &Sha
         shared.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
     for (from, to) in [(client, server), (server, client)] {
-        let (from, to) = (from.try_clone()?, to.try_clone()?);
+        let from = from.try_clone()?;
+        let to = to.try_clone()?;
         let (sender, chunks) = sync_channel(CHUNKS_MAX);
         named(move || read(from, delay, &sender))?;
         named(move || write(to, &chunks))?;
@@ -149,7 +150,8 @@ mod tests {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 std::thread::spawn(move || {
-                    let (mut from, mut to) = (stream.try_clone().expect("a socket"), stream);
+                    let mut from = stream.try_clone().expect("a socket");
+                    let mut to = stream;
                     let _closed = std::io::copy(&mut from, &mut to);
                 });
             }

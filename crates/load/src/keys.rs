@@ -1,6 +1,8 @@
 //! Keys of a load: random numbers of the population or a slice of it, encoded as eight big-endian
 //! bytes.
 
+use std::ops::Range;
+
 use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, StandardNormal, Zipf};
@@ -64,6 +66,13 @@ pub(crate) struct KeySource {
     draw: Draw,
 }
 
+/// A worker's share of numbers that the workers take in turn: `first`, then every `step`-th.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stride {
+    pub(crate) first: u64,
+    pub(crate) step: u64,
+}
+
 #[derive(Debug)]
 enum Draw {
     Uniform,
@@ -72,21 +81,16 @@ enum Draw {
     Sequential { next: u64, step: u64 },
 }
 
-/// Returns slice `index` of `of` (from 1) of `0..population`, as begin and end.
-pub(crate) fn slice(population: u64, (index, of): (u64, u64)) -> (u64, u64) {
+/// Returns slice `index` of `of` (from 1) of `0..population`.
+pub(crate) fn slice(population: u64, index: u64, of: u64) -> Range<u64> {
     let edge = |i: u64| (u128::from(population) * u128::from(i) / u128::from(of)) as u64;
-    (edge(index - 1), edge(index))
+    edge(index - 1)..edge(index)
 }
 
 impl KeySource {
-    /// Returns a source of keys in `begin..end` (not empty) for thread `thread` of `threads`.
-    /// Sequential threads interleave.
-    pub(crate) fn new(
-        distribution: Distribution,
-        (begin, end): (u64, u64),
-        (thread, threads): (u64, u64),
-    ) -> KeySource {
-        let count = end.saturating_sub(begin).max(1);
+    /// Returns a source of keys of a range that is not empty. `stride` is for sequential keys.
+    pub(crate) fn new(distribution: Distribution, range: Range<u64>, stride: Stride) -> KeySource {
+        let count = range.end.saturating_sub(range.start).max(1);
         let draw = match distribution {
             Distribution::Uniform => Draw::Uniform,
             Distribution::Gaussian => Draw::Gaussian,
@@ -95,9 +99,9 @@ impl KeySource {
                 // Unreachable: count is at least 1, and `Distribution::parse` checks theta.
                 Err(_) => Draw::Uniform,
             },
-            Distribution::Sequential => Draw::Sequential { next: thread, step: threads },
+            Distribution::Sequential => Draw::Sequential { next: stride.first, step: stride.step },
         };
-        KeySource { begin, count, draw }
+        KeySource { begin: range.start, count, draw }
     }
 
     /// Returns the next key.
@@ -129,12 +133,12 @@ mod tests {
     use super::*;
     use rand::SeedableRng;
 
-    fn draw(distribution: &str, range: (u64, u64), count: usize) -> Vec<u64> {
+    fn draw(distribution: &str, range: Range<u64>, count: usize) -> Vec<u64> {
         let distribution = Distribution::parse(distribution).expect("a known distribution");
-        let mut source = KeySource::new(distribution, range, (0, 1));
+        let mut source = KeySource::new(distribution, range.clone(), Stride { first: 0, step: 1 });
         let mut rng = SmallRng::seed_from_u64(42);
         let keys: Vec<u64> = (0..count).map(|_| source.next(&mut rng)).collect();
-        assert!(keys.iter().all(|key| (range.0..range.1).contains(key)), "a key outside its range");
+        assert!(keys.iter().all(|key| range.contains(key)), "a key outside its range");
         keys
     }
 
@@ -144,7 +148,7 @@ mod tests {
     }
 
     fn check(distribution: &str, below: u64, expected: f64) {
-        let keys = draw(distribution, (0, 1000), 50_000);
+        let keys = draw(distribution, 0..1000, 50_000);
         let share = share(&keys, below);
         assert!((share - expected).abs() < 0.012, "{distribution}: {share} of the keys below {below}");
     }
@@ -164,8 +168,8 @@ mod tests {
 
     #[test]
     fn sequential_threads_interleave_their_keys() {
-        assert_eq!(draw("sequential", (10, 14), 6), [10, 11, 12, 13, 10, 11]);
-        let mut second = KeySource::new(Distribution::Sequential, (0, 10), (1, 3));
+        assert_eq!(draw("sequential", 10..14, 6), [10, 11, 12, 13, 10, 11]);
+        let mut second = KeySource::new(Distribution::Sequential, 0..10, Stride { first: 1, step: 3 });
         let mut rng = SmallRng::seed_from_u64(0);
         assert_eq!([second.next(&mut rng), second.next(&mut rng), second.next(&mut rng)], [1, 4, 7]);
     }
@@ -173,18 +177,18 @@ mod tests {
     #[test]
     fn largest_and_smallest_ranges_are_supported() {
         for distribution in ["uniform", "gaussian", "zipfian", "sequential"] {
-            draw(distribution, (0, u64::MAX), 1000);
-            assert!(draw(distribution, (7, 8), 10).iter().all(|key| *key == 7));
+            draw(distribution, 0..u64::MAX, 1000);
+            assert!(draw(distribution, 7..8, 10).iter().all(|key| *key == 7));
         }
     }
 
     #[test]
     fn slices_cover_the_population_once() {
         for (population, of) in [(10, 3), (1_000_001, 7), (u64::MAX, 4)] {
-            let slices: Vec<_> = (1..=of).map(|i| slice(population, (i, of))).collect();
-            assert_eq!(slices[0].0, 0);
-            assert_eq!(slices[of as usize - 1].1, population);
-            assert!(slices.windows(2).all(|w| w[0].1 == w[1].0));
+            let slices: Vec<_> = (1..=of).map(|i| slice(population, i, of)).collect();
+            assert_eq!(slices[0].start, 0);
+            assert_eq!(slices[of as usize - 1].end, population);
+            assert!(slices.windows(2).all(|w| w[0].end == w[1].start));
         }
     }
 

@@ -221,7 +221,8 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
     let Counted { tallies, clock, bounds, open, name, overloaded } = step;
     let sum = |field: fn(&Tally) -> u64| tallies.iter().map(|tally| field(tally)).sum::<u64>();
     let mut latencies = Latencies::default();
-    let (mut lag, mut from_sent) = (histogram(), histogram());
+    let mut lag = histogram();
+    let mut from_sent = histogram();
     let mut codes: BTreeMap<i32, (u64, String)> = BTreeMap::new();
     for tally in tallies {
         latencies.add(&tally.latencies);
@@ -235,7 +236,6 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
     let seconds = wall_ns as f64 / 1e9;
     let busiest = tallies.iter().map(|t| t.cpu_ns as f64 / t.wall_ns.max(1) as f64).fold(0.0, f64::max);
     let sent = sum(|t| t.sent);
-    let (rows, empty) = (sum(|t| t.rows), sum(|t| t.empty_reads));
     let operations = |kind: OpKind, rows: u64, empty: u64| {
         let raw = latencies.of(kind);
         (!raw.is_empty()).then(|| Operations { count: raw.len(), rows, empty, latency: Latency::of(raw) })
@@ -268,7 +268,7 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
         from_sent: Latency::of(&from_sent),
         generator_cpu: busiest,
         generator_us_per_request: sum(|t| t.cpu_ns) as f64 / 1000.0 / sent.max(1) as f64,
-        reads: operations(OpKind::Read, rows, empty),
+        reads: operations(OpKind::Read, sum(|t| t.rows), sum(|t| t.empty_reads)),
         writes: operations(OpKind::Write, 0, 0),
         latencies,
     }
@@ -319,8 +319,8 @@ fn warnings(report: &Report, measured: &Measured<'_>) -> Vec<String> {
         out.push(format!("{broken} connections broke and were opened again ({why})."));
     }
     if measured.spec.workload == Workload::Prefill {
-        let (begin, end) = measured.spec.key_range();
-        let wanted = (end - begin).saturating_mul(measured.spec.rows.per_partition.max(1));
+        let keys = measured.spec.key_range();
+        let wanted = (keys.end - keys.start).saturating_mul(measured.spec.rows.per_partition.max(1));
         let missing = wanted.saturating_sub(total(|s| s.answered));
         if missing > 0 {
             out.push(format!("{missing} of {wanted} rows were not written."));

@@ -5,7 +5,7 @@ use rand::Rng as _;
 use rand::rngs::SmallRng;
 
 use crate::histogram::OpKind;
-use crate::keys::KeySource;
+use crate::keys::{KeySource, Stride};
 use crate::spec::{Spec, Workload};
 use crate::statement::RowId;
 
@@ -39,16 +39,16 @@ struct Remaining {
 }
 
 impl Requests {
-    /// Returns the requests of worker `.0` of `.1`.
-    pub(crate) fn new(spec: &Spec, (worker, workers): (u64, u64)) -> Requests {
-        let range = spec.key_range();
+    /// Returns the requests of the worker with this stride.
+    pub(crate) fn new(spec: &Spec, stride: Stride) -> Requests {
+        let keys = spec.key_range();
         let rows_per_key = spec.rows.per_partition.max(1);
         let prefill = (spec.workload == Workload::Prefill).then(|| Remaining {
-            key_first: range.0,
+            key_first: keys.start,
             rows_per_key,
-            next: worker,
-            end: (range.1 - range.0).saturating_mul(rows_per_key),
-            step: workers,
+            next: stride.first,
+            end: (keys.end - keys.start).saturating_mul(rows_per_key),
+            step: stride.step,
             retries: Vec::new(),
             failures: 0,
         });
@@ -57,7 +57,7 @@ impl Requests {
         Requests {
             workload: spec.workload,
             write_ratio: spec.write_ratio,
-            keys: KeySource::new(spec.keys.distribution, range, (worker, workers)),
+            keys: KeySource::new(spec.keys.distribution, keys, stride),
             clustering_last: rows_per_key.saturating_sub(span),
             prefill,
             stash: None,
@@ -150,7 +150,7 @@ mod tests {
         let mut rng = SmallRng::seed_from_u64(1);
         let mut rows = Vec::new();
         for worker in 0..4 {
-            let mut requests = Requests::new(&spec, (worker, 4));
+            let mut requests = Requests::new(&spec, Stride { first: worker, step: 4 });
             while let Some((row, kind)) = requests.next(&mut rng) {
                 assert_eq!(kind, OpKind::Write);
                 rows.push((row.key, row.clustering));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn failed_or_unsent_rows_are_repeated() {
-        let mut requests = Requests::new(&spec(Workload::Prefill, 2, 0), (0, 1));
+        let mut requests = Requests::new(&spec(Workload::Prefill, 2, 0), Stride { first: 0, step: 1 });
         let mut rng = SmallRng::seed_from_u64(1);
         let (first, kind) = requests.next(&mut rng).expect("two keys");
         requests.put_back(first, kind);
@@ -182,7 +182,7 @@ mod tests {
         let check = |per_partition: u64, slice_rows: u64, last: u64| {
             let mut spec = spec(Workload::Slice, 10, per_partition);
             spec.rows.slice_rows = slice_rows;
-            let mut requests = Requests::new(&spec, (0, 1));
+            let mut requests = Requests::new(&spec, Stride { first: 0, step: 1 });
             let mut rng = SmallRng::seed_from_u64(3);
             let found =
                 (0..5000).filter_map(|_| requests.next(&mut rng)).map(|(row, _)| row.clustering).max();

@@ -53,7 +53,8 @@ pub(crate) fn shard_of(session: &Session) -> Option<u32> {
 /// Opens a connection to a host. Uses the wanted shard if possible, otherwise any shard.
 pub(crate) fn open(spec: &Spec, host: usize, wanted: Option<(Shards, u32)>) -> Result<Session, LoadError> {
     let address = spec.hosts[host].as_str();
-    let (user, password) = (spec.user.as_deref(), spec.password.as_deref());
+    let user = spec.user.as_deref();
+    let password = spec.password.as_deref();
     if let Some((Shards { sharding, port: Some(port) }, shard)) = wanted
         && let Ok(stream) = to_shard(address, port, sharding.shards, shard)
         && let Ok(stream) = bounded(stream, HANDSHAKE)

@@ -1,6 +1,8 @@
 //! Description of a load as data. The command line builds one from flags, and the demo builds its
 //! own. Every report contains the spec, so that results always come with their conditions.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Distribution, LoadError};
@@ -214,9 +216,10 @@ impl Spec {
         self.rows.per_partition > 0
     }
 
-    /// Returns the keys of this load's slice, as begin and end.
-    pub(crate) fn key_range(&self) -> (u64, u64) {
-        crate::keys::slice(self.keys.population, self.keys.slice)
+    /// Returns the keys of this load's slice.
+    pub(crate) fn key_range(&self) -> Range<u64> {
+        let (index, of) = self.keys.slice;
+        crate::keys::slice(self.keys.population, index, of)
     }
 
     /// Returns the measured steps, without the warm-up.
@@ -251,8 +254,7 @@ impl Spec {
         refuse(self.keys.population == 0, "--keys must be at least 1")?;
         let (index, of) = self.keys.slice;
         refuse(index == 0 || index > of, "--slice I/N expects I from 1 to N")?;
-        let (begin, end) = self.key_range();
-        refuse(begin == end, "--slice leaves no keys: there are fewer keys than slices")?;
+        refuse(self.key_range().is_empty(), "--slice leaves no keys: there are fewer keys than slices")?;
         refuse(self.rows.columns == 0 || self.rows.columns > 1000, "--columns must be 1 to 1000")?;
         refuse(self.rows.value_bytes > 16 << 20, "--value-size must be at most 16777216 bytes")?;
         refuse(!share(self.rows.compressibility), "--compressibility must be 0 to 1")?;

@@ -224,7 +224,8 @@ mod tests {
         spec.rows.value_sizes = ValueSizes::Exponential;
         let prepared = Prepared { id: b"an id".to_vec(), markers: 0 };
         let template = Template::new(&spec, Role::Write, &prepared).expect("the values fit");
-        let (mut out, mut rng) = (Vec::new(), SmallRng::seed_from_u64(5));
+        let mut out = Vec::new();
+        let mut rng = SmallRng::seed_from_u64(5);
         (0..1000).for_each(|key| template.append(&mut out, 1, RowId { key, clustering: 0 }, &mut rng));
         let mean = out.len() as f64 / 3000.0;
         assert!((1900.0..2150.0).contains(&mean), "{mean}");

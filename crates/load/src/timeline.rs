@@ -2,6 +2,7 @@
 //! same second are merged into one [`Second`], in order, once no worker can add to it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -53,10 +54,11 @@ impl Window {
         Window { in_flight_max: in_flight, in_flight_ns, ..Window::new(self.index + 1, end_ns, stretch) }
     }
 
-    /// Adds `in_flight` requests over a time. A window is closed only after its end, `end_ns`.
-    pub(crate) fn integrate(&mut self, in_flight: usize, (from_ns, to_ns): (u64, u64), end_ns: u64) {
-        let within = to_ns.min(end_ns).saturating_sub(from_ns);
-        let later = to_ns.saturating_sub(from_ns.max(end_ns));
+    /// Adds `in_flight` requests over a time in nanoseconds. A window is closed only after its end,
+    /// `end_ns`.
+    pub(crate) fn integrate(&mut self, in_flight: usize, time_ns: Range<u64>, end_ns: u64) {
+        let within = time_ns.end.min(end_ns).saturating_sub(time_ns.start);
+        let later = time_ns.end.saturating_sub(time_ns.start.max(end_ns));
         self.in_flight_ns += in_flight as f64 * within as f64;
         self.in_flight_later_ns += in_flight as f64 * later as f64;
     }
@@ -217,19 +219,19 @@ mod tests {
         (0..sent).for_each(|_| window.latencies.record(OpKind::Read, 1000));
         (window.end_ns, window.sent) = ((index + 1) * 1_000_000_000, sent);
         (window.in_flight, window.in_flight_max, window.cpu_ns) = (1, 2, sent * 100_000_000);
-        window.integrate(2, (window.begin_ns, window.begin_ns + 250_000_000), window.end_ns);
+        window.integrate(2, window.begin_ns..window.begin_ns + 250_000_000, window.end_ns);
         Message::Window(worker, Box::new(window))
     }
 
     #[test]
     fn time_after_the_end_belongs_to_the_next_window() {
         let mut first = Window::new(0, 0, 0);
-        first.integrate(3, (0, 600), 1000);
-        first.integrate(5, (600, 1200), 1000);
+        first.integrate(3, 0..600, 1000);
+        first.integrate(5, 600..1200, 1000);
         let next = first.next(1000, 0, 5);
         assert_eq!((first.in_flight_ns, next.in_flight_ns), (3.0 * 600.0 + 5.0 * 400.0, 5.0 * 200.0));
         assert_eq!((next.index, next.begin_ns, next.in_flight_max), (1, 1000, 5));
-        first.integrate(7, (1200, 1300), 1000);
+        first.integrate(7, 1200..1300, 1000);
         assert_eq!(first.in_flight_later_ns, 5.0 * 200.0 + 7.0 * 100.0);
     }
 

@@ -13,9 +13,10 @@ use rand::rngs::SmallRng;
 
 use crate::arrivals::Arrivals;
 use crate::clock::{SECOND_NS, thread_cpu_ns};
-use crate::connection::{Broken, Connection, Slot};
+use crate::connection::{Broken, Connection, SentRequest};
 use crate::connector::Wanted;
 use crate::histogram::OpKind;
+use crate::keys::Stride;
 use crate::plan::{Channels, Plan};
 use crate::poller::Poller;
 use crate::reply::Reply;
@@ -95,13 +96,13 @@ impl Worker {
             });
         }
         let spec = &plan.spec;
-        let (worker, workers) = (plan.worker as u64, spec.threads as u64);
-        let seed = spec.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(2 * worker);
+        let stride = Stride { first: plan.worker as u64, step: spec.threads as u64 };
+        let seed = spec.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(2 * stride.first);
         let mut arrivals_rng = SmallRng::seed_from_u64(seed);
         let stretches = if plan.open { plan.stretches.clone() } else { Vec::new() };
         Ok(Worker {
             arrivals: Arrivals::new(stretches, &mut arrivals_rng),
-            requests: Requests::new(spec, (worker, workers)),
+            requests: Requests::new(spec, stride),
             poller,
             places,
             next_place: 0,
@@ -161,7 +162,7 @@ impl Worker {
 
     fn finish(&mut self) {
         let now = self.plan.clock.now_ns();
-        let slots: Vec<Slot> = self
+        let slots: Vec<SentRequest> = self
             .places
             .iter_mut()
             .filter_map(|place| place.open.as_mut())
@@ -211,12 +212,9 @@ impl Worker {
         let elapsed = now.saturating_sub(self.in_flight_since_ns);
         self.tallies[self.stretch].in_flight_ns += self.in_flight as f64 * elapsed as f64;
         let end = self.window_end();
-        self.window.integrate(
-            self.in_flight,
-            (self.in_flight_since_ns, now.max(self.in_flight_since_ns)),
-            end,
-        );
-        self.in_flight_since_ns = self.in_flight_since_ns.max(now);
+        let since = self.in_flight_since_ns;
+        self.in_flight_since_ns = since.max(now);
+        self.window.integrate(self.in_flight, since..self.in_flight_since_ns, end);
     }
 
     /// Returns the end of the window: after one second, or at the end of the stretch.
@@ -277,7 +275,10 @@ impl Worker {
             } else {
                 tally.lag.saturating_record(now - due);
             }
-            self.submit(place, row, kind, (due, now), stretch);
+            self.submit(
+                place,
+                SentRequest { from_ns: due, sent_ns: now, row, kind, stretch: stretch as u32 },
+            );
             self.arrivals.advance(&mut self.arrivals_rng);
         }
         Some(now)
@@ -299,7 +300,8 @@ impl Worker {
         match next {
             Some((row, kind)) => {
                 self.tallies[stretch].lag.saturating_record(now - due);
-                self.submit(index, row, kind, (due, now), stretch);
+                let sent = SentRequest { from_ns: due, sent_ns: now, row, kind, stretch: stretch as u32 };
+                self.submit(index, sent);
             }
             None => self.tallies[stretch].unsent += 1,
         }
@@ -308,7 +310,8 @@ impl Worker {
     fn send_closed(&mut self, now: u64) -> Option<u64> {
         for _ in 0..SEND_MAX {
             let (place, row, kind) = self.next_request()?;
-            self.submit(place, row, kind, (now, now), self.stretch);
+            let stretch = self.stretch as u32;
+            self.submit(place, SentRequest { from_ns: now, sent_ns: now, row, kind, stretch });
         }
         Some(now)
     }
@@ -354,29 +357,22 @@ impl Worker {
         None
     }
 
-    fn submit(
-        &mut self,
-        index: usize,
-        row: RowId,
-        kind: OpKind,
-        (from_ns, sent_ns): (u64, u64),
-        stretch: usize,
-    ) {
-        self.integrate(sent_ns);
+    /// Sends a request on the connection with this index.
+    fn submit(&mut self, index: usize, request: SentRequest) {
+        self.integrate(request.sent_ns);
         let place = &mut self.places[index];
         let templates = &self.plan.templates[place.host];
-        let template = match kind {
+        let template = match request.kind {
             OpKind::Read => &templates.read,
             OpKind::Write => &templates.write,
         };
         let (Some(connection), Some(template)) = (&mut place.open, template) else { return };
-        let slot = Slot { from_ns, sent_ns, row, kind, stretch: stretch as u32 };
-        let Some(stream) = connection.take(slot) else { return };
-        template.append(&mut connection.output, stream, row, &mut self.rng);
+        let Some(stream) = connection.take(request) else { return };
+        template.append(&mut connection.output, stream, request.row, &mut self.rng);
         self.in_flight += 1;
         self.window.sent += 1;
         self.window.in_flight_max = self.window.in_flight_max.max(self.in_flight);
-        let tally = &mut self.tallies[stretch];
+        let tally = &mut self.tallies[request.stretch as usize];
         tally.sent += 1;
         tally.in_flight_max = tally.in_flight_max.max(self.in_flight);
     }
@@ -467,7 +463,7 @@ impl Worker {
         outcome
     }
 
-    fn count(&mut self, slot: Slot, reply: Reply, now: u64) {
+    fn count(&mut self, slot: SentRequest, reply: Reply, now: u64) {
         self.integrate(now);
         self.in_flight -= 1;
         let failure = match reply {
@@ -505,7 +501,7 @@ impl Worker {
         let tally = &mut self.tallies[self.stretch];
         tally.connections_broken += 1;
         tally.broken_why = why;
-        let slots: Vec<Slot> = connection.drain().collect();
+        let slots: Vec<SentRequest> = connection.drain().collect();
         for slot in slots {
             self.in_flight -= 1;
             self.window.errors += 1;

@@ -405,7 +405,8 @@ fn command_line_writes_and_merges_files() {
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let run = |line: &str| load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
     for name in ["a", "b"] {
-        let (json, hdr) = (path(&format!("{name}.json")), path(&format!("{name}.hdr")));
+        let json = path(&format!("{name}.json"));
+        let hdr = path(&format!("{name}.hdr"));
         let line = format!(
             "read --hosts {} --rate 500 --duration 200ms --quiet --json {json} --hdr {hdr}",
             fake.address

@@ -146,7 +146,8 @@ async fn open(address: &str, table: &str) -> (Arc<Session>, Table) {
 
 /// Runs the commands of a partition, one after the other. Returns their number.
 async fn partition(key: i32, store: &Table, progress: &Progress) -> i64 {
-    let (mut number, mut stamp_us) = (0, 0);
+    let mut number = 0;
+    let mut stamp_us = 0;
     while !progress.is_over.load(Ordering::Relaxed) {
         number += 1;
         let began = Instant::now();

@@ -24,7 +24,9 @@ fn push_waits_while_the_batcher_is_full() {
             let mut run = Run::new(&store, limits, strategy, changes, 0);
             run.executor.run(|| now_us() > 0);
             assert_eq!(run.pushed.get(), 2 * commands_max, "{strategy:?}");
-            let (answers, pushed, mut last_us) = (run.answers.clone(), run.pushed.clone(), 0);
+            let answers = run.answers.clone();
+            let pushed = run.pushed.clone();
+            let mut last_us = 0;
             run.executor.run(|| {
                 // When the clock has moved, all tasks have seen their answers.
                 if now_us() > last_us {

@@ -75,7 +75,8 @@ fn crash<const STAMPS: bool>(seed: u64) {
             steps == 0
         });
         // The program ends here. Answers that are on their way do not count, those that it has do.
-        let (answers, acknowledged) = (run.answers.take(), run.handle.acknowledged_up_to() as usize);
+        let answers = run.answers.take();
+        let acknowledged = run.handle.acknowledged_up_to() as usize;
         run.executor.cancel(run.drive);
         settle(&mut run.executor);
         check(&store, &changes, &expected, &answers, acknowledged);
@@ -179,7 +180,9 @@ fn commands_that_skip_older_ones_run_exactly_once() {
         let store = Sim::<true>::new(seed, 20);
         store.0.borrow_mut().faults = Faults { refused: 2, unknown: 8, copied: 20 };
         let limits = Limits { iops_in_flight: 20, ..random_limits(&mut random, 1) };
-        let (mut executor, mut from, mut crashes) = (Executor::new(), 0, 0);
+        let mut executor = Executor::new();
+        let mut from = 0;
+        let mut crashes = 0;
         while from < changes.len() {
             let strategy = strategies(&mut random)[random.below(4) as usize];
             let rest = changes[from..].to_vec();

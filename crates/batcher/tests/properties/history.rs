@@ -39,7 +39,8 @@ enum Kind {
 
 impl Change {
     pub(crate) fn new(number: usize, reads: &[u32], writes: &[u32]) -> Change {
-        let (reads, writes) = (reads.to_vec(), writes.to_vec());
+        let reads = reads.to_vec();
+        let writes = writes.to_vec();
         Change { number, reads, writes, kind: Kind::Plain }
     }
 
@@ -67,7 +68,8 @@ impl Change {
         let hashes = values.map(|value| value.map_or(1, |value| value.hash));
         let out =
             hashes.fold(self.number as u64, |hash, next| Random::new(hash ^ next.rotate_left(17)).next_u64());
-        let (mut writes, is_fickle) = (Vec::new(), self.kind == Kind::Fickle);
+        let mut writes = Vec::new();
+        let is_fickle = self.kind == Kind::Fickle;
         for (index, slot) in self.writes.iter().enumerate() {
             let hash = Random::new(out.wrapping_add(index as u64)).next_u64();
             match hash % 6 {
@@ -110,7 +112,8 @@ pub(crate) fn random_changes(random: &mut Random, count: usize, is_fickle: bool)
             let used = random.below(4);
             (0..used).map(|_| random.below(slots) as u32).collect::<Vec<u32>>()
         };
-        let (reads, writes) = (some(), some());
+        let reads = some();
+        let writes = some();
         Change { number, reads, writes, kind }
     };
     (0..count).map(&mut change).collect()
@@ -183,8 +186,11 @@ impl<const STAMPS: bool> Run<STAMPS> {
     ) -> Run<STAMPS> {
         let batcher = Batcher::new(store.clone(), limits).with_strategy(strategy).with_clock(CLOCK);
         let (handle, drive) = batcher.start();
-        let (answers, pushed) = (Rc::new(RefCell::new(Answers::new())), Rc::new(Cell::new(0)));
-        let (all, count, pushing) = (answers.clone(), pushed.clone(), handle.clone());
+        let answers = Rc::new(RefCell::new(Answers::new()));
+        let pushed = Rc::new(Cell::new(0));
+        let all = answers.clone();
+        let count = pushed.clone();
+        let pushing = handle.clone();
         executor.spawn(async move {
             let mut random = Random::new(changes.len() as u64);
             for (number, change) in changes.into_iter().enumerate() {

@@ -76,7 +76,9 @@ fn batch_uses_each_slot_once_in_two_phases() {
         let limits = Limits { iops_max: usize::MAX, ..random_limits(&mut random, 0) };
         let store = Sim::<true>::new(seed, limits.iops_in_flight);
         Run::new(&store, limits, Strategy::Phases, changes, 0).finish(count);
-        let (mut phases, mut is_write, mut used) = (0, None, BTreeSet::new());
+        let mut phases = 0;
+        let mut is_write = None;
+        let mut used = BTreeSet::new();
         for operation in &store.0.borrow().sent {
             if is_write != Some(operation.is_write) {
                 (is_write, phases) = (Some(operation.is_write), phases + 1);

@@ -106,7 +106,8 @@ fn example() -> Vec<Change> {
 #[test]
 fn worked_example_takes_two_rounds() {
     let rounds_of = |strategy, changes: Vec<Change>| {
-        let (count, store) = (changes.len(), Sim::<true>::new(1, 256));
+        let count = changes.len();
+        let store = Sim::<true>::new(1, 256);
         (store.0.borrow_mut().fixed_us, store.0.borrow_mut().random_us) = (1000, 0);
         Run::new(&store, Limits::default(), strategy, changes, 0).finish(count);
         (now_us() / 1000, store.0.borrow().sent.len())

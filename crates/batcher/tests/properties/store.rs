@@ -154,7 +154,8 @@ impl<const STAMPS: bool> Sim<STAMPS> {
 
     /// Applies a write at a later time, as a delayed packet would.
     fn apply_late(&self, slot: u32, value: Option<Value>, stamp: u64) {
-        let (store, after_us) = (self.clone(), 10 * self.latency_us(slot));
+        let store = self.clone();
+        let after_us = 10 * self.latency_us(slot);
         spawn(async move {
             sleep_us(after_us).await;
             store.apply(slot, value, stamp);
@@ -216,7 +217,8 @@ impl<const STAMPS: bool> Store for Sim<STAMPS> {
         }
         // The server goes on if the program ends.
         let (answer, answered) = oneshot::channel();
-        let (store, slot) = (self.clone(), *slot);
+        let store = self.clone();
+        let slot = *slot;
         spawn(async move { _ = answer.send(store.write_one(slot, value, stamp).await) });
         let written = answered.await.unwrap_or(Err(Fault::Unknown));
         let mut content = self.0.borrow_mut();

@@ -65,7 +65,8 @@ fn long_response_times_of_some_operations_do_not_lower_the_throughput() {
         let got = |strategy| {
             throughput(strategy, 1_000_000, 0.0, Some(tail)) / throughput(strategy, 1_000_000, 0.0, None)
         };
-        let (batches, pipelined) = (got(Strategy::Phases), got(Strategy::Pipelined));
+        let batches = got(Strategy::Phases);
+        let pipelined = got(Strategy::Pipelined);
         assert!(batches < of_batches_max, "batches keep {batches} with exponent {tail}");
         assert!(pipelined > 0.7, "{pipelined} is kept with exponent {tail}");
     }

@@ -41,7 +41,8 @@ fn texts(drawing: &str) -> Vec<Text<'_>> {
         };
         let (words, _) = text.split_once('>').and_then(|(_, rest)| rest.split_once('<')).expect("an element");
         let number = |name: &str| attribute(name).parse().expect("a number");
-        let (x, y) = (number("x"), number("y"));
+        let x = number("x");
+        let y = number("y");
         Text { class: attribute("class"), anchor: attribute("text-anchor"), x, y, words }
     });
     parsed.collect()
@@ -70,7 +71,9 @@ fn labels_of_any_range_differ_and_do_not_overlap() {
     for seed in 1..=2000 {
         let mut random = testkit::Random::new(seed);
         let mut of_any_size = |least: f64, most: f64| least * (most / least).powf(random.fraction());
-        let (begin, length, top) = (of_any_size(1.0, 1e9), of_any_size(0.02, 1e5), of_any_size(1e-4, 1e9));
+        let begin = of_any_size(1.0, 1e9);
+        let length = of_any_size(0.02, 1e5);
+        let top = of_any_size(1e-4, 1e9);
         let low = top * of_any_size(1e-6, 1.0);
         let scale = random.pick(&[Scale::Linear, Scale::Log]);
         let mut figure = figure(scale, vec![(begin, low), (begin + length, top)]);

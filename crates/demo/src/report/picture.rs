@@ -76,5 +76,5 @@ pub(crate) fn picture(outcome: &DemoResults) -> Option<String> {
         units::minute_text(outcome.started_unix_ms / 1000),
         machine_line(&outcome.machine)
     );
-    Some(file(&crate::headline::sentence(outcome), &footer, (width, whole), &drawings))
+    Some(file(&crate::headline::sentence(outcome), &footer, width, whole, &drawings))
 }

@@ -24,7 +24,7 @@ pub(crate) fn run(flags: &CapacityFlags) -> Result<i32, LoadError> {
                  for them; give it as --from {path}=CORES"
             ))
         })?;
-        measured.push(operating((path, &ladder), cores, goal.p99_us)?);
+        measured.push(operating(path, &ladder, cores, goal.p99_us)?);
     }
     let plan = needed(goal, measured);
     if flags.json.as_deref() != Some("-") {

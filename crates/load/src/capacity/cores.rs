@@ -131,7 +131,7 @@ impl Needed {
 fn row(plan: &Needed, law: &'static str, laws: &[Usl; 3], cost: f64) -> Row {
     // A request that costs 20 % more divides all throughput by 1.2.
     let [cores, cores_by_value, cores_by_high] =
-        laws.map(|law| law.at_least(plan.demand_per_s * cost).and_then(whole));
+        laws.map(|law| law.at_least(plan.demand_per_s * cost).and_then(|(begin, end)| whole(begin, end)));
     let scaled = |cores: u64| {
         let operating = plan.measured.last()?;
         Some((operating.n as u64 * cores / operating.cores.max(1) as u64).max(1))
@@ -139,9 +139,9 @@ fn row(plan: &Needed, law: &'static str, laws: &[Usl; 3], cost: f64) -> Row {
     Row { law, cost, cores, cores_by_value, cores_by_high, concurrency: cores.and_then(scaled) }
 }
 
-/// Returns the least whole number in a range. A result within 1e-9 of a whole number is that
-/// number, since the law is computed with rounding errors.
-fn whole((begin, end): (f64, f64)) -> Option<u64> {
+/// Returns the least whole number of `begin` to `end`. A result within 1e-9 of a whole number is
+/// that number, since the law is computed with rounding errors.
+fn whole(begin: f64, end: f64) -> Option<u64> {
     let cores = (begin - 1e-9 * begin.max(1.0)).ceil().max(1.0);
     (cores <= end * (1.0 + 1e-9) && cores < 1e9).then_some(cores as u64)
 }

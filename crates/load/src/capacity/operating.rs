@@ -34,7 +34,8 @@ pub struct Operating {
 /// # Errors
 /// [`LoadError::NoPlan`] if the ladder has no law or gives no advice, or no rung meets the target.
 pub fn operating(
-    (file, ladder): (&str, &Ladder),
+    file: &str,
+    ladder: &Ladder,
     cores: usize,
     p99_target_us: Option<f64>,
 ) -> Result<Operating, LoadError> {
@@ -61,8 +62,16 @@ pub fn operating(
     };
     let throughput = throughput(ladder, scaling, n);
     let throughput_per_s = throughput.ok_or_else(|| refused(format!("nothing was measured at N = {n}")))?;
-    let (file, load) = (file.to_string(), ladder.conditions.load.clone());
-    Ok(Operating { file, load, cores, n, linear_end: end, throughput_per_s, p99_n, p99_us })
+    Ok(Operating {
+        file: file.to_string(),
+        load: ladder.conditions.load.clone(),
+        cores,
+        n,
+        linear_end: end,
+        throughput_per_s,
+        p99_n,
+        p99_us,
+    })
 }
 
 /// Returns the throughput with `n` in flight: by the law, or in a superlinear start, which has no
@@ -114,7 +123,7 @@ pub(super) mod tests {
     }
 
     fn check(ladder: &Ladder, p99_us: Option<f64>, expected: Result<(usize, usize), &str>) {
-        match (operating(("x.json", ladder), 2, p99_us), expected) {
+        match (operating("x.json", ladder, 2, p99_us), expected) {
             (Ok(found), Ok(expected)) => assert_eq!((found.n, found.p99_n), expected, "{found:?}"),
             (Err(error), Err(text)) => {
                 let error = error.to_string();
@@ -148,7 +157,7 @@ pub(super) mod tests {
 
     #[test]
     fn throughput_is_that_of_the_law_with_its_interval() {
-        let found = operating(("x.json", &ladder(LAW, 4096)), 2, None).expect("a law");
+        let found = operating("x.json", &ladder(LAW, 4096), 2, None).expect("a law");
         let Estimate { value, low, high } = found.throughput_per_s;
         assert!((value / LAW.throughput(12.0) - 1.0).abs() < 0.02, "{found:?}");
         assert!(low < value && value < high && high / low < 1.05, "{found:?}");
@@ -159,7 +168,7 @@ pub(super) mod tests {
         let start = |n: f64| if n < 16.0 { 0.5 + 0.5 * (n - 1.0) / 15.0 } else { 1.0 };
         let mut ladder = synthetic(4096, |n| LAW.throughput(n) * start(n));
         ladder.rungs.iter_mut().for_each(|rung| rung.response.p99_us = rung.n as f64 * 100.0);
-        let found = operating(("x.json", &ladder), 2, Some(800.0)).expect("a rung");
+        let found = operating("x.json", &ladder, 2, Some(800.0)).expect("a rung");
         let measured = LAW.throughput(8.0) * start(8.0);
         let Estimate { value, low, high } = found.throughput_per_s;
         assert!(found.n == 8 && low < value && value < high, "{found:?}");
@@ -183,7 +192,7 @@ pub(super) mod tests {
     #[test]
     fn ladder_that_the_law_does_not_explain_plans_with_a_measured_rung() {
         check(&misfit(), None, Ok((8, 8)));
-        let found = operating(("x.json", &misfit()), 2, None).expect("a rung");
+        let found = operating("x.json", &misfit(), 2, None).expect("a rung");
         let Estimate { value, low, high } = found.throughput_per_s;
         assert!((value / LAW.throughput(8.0) - 1.0).abs() < 0.02, "{found:?}");
         assert!(low <= value && value <= high, "{found:?}");

@@ -112,7 +112,7 @@ mod tests {
     use super::super::operating::tests::{LAW, ladder};
 
     fn check(goal: Goal, expected: &[&str]) {
-        let operating = operating(("usl.json", &ladder(LAW, 4096)), 2, goal.p99_us).expect("a law");
+        let operating = operating("usl.json", &ladder(LAW, 4096), 2, goal.p99_us).expect("a law");
         let text = needed(goal, vec![operating]).text();
         assert!(expected.iter().all(|words| text.contains(words)), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");

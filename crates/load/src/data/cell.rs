@@ -128,8 +128,9 @@ impl Cell<'_> {
             }
             Cell::Date(days) => write!(out, "{}", Day(days.into())),
             Cell::Timestamp(ms) => {
-                let (days, of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
-                let (day, seconds) = (Day(days), of_day / 1000);
+                let day = Day(ms.div_euclid(86_400_000));
+                let of_day = ms.rem_euclid(86_400_000);
+                let seconds = of_day / 1000;
                 write!(out, "{day} {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
             }
             Cell::Text(text) => {

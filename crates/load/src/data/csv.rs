@@ -54,7 +54,8 @@ pub(crate) fn write(
     let mut outcome = writeln!(file, "{}", names.join(","));
     let mut line = String::new();
     for chunk in 0..chunks(table) {
-        let (mut rows, mut bytes) = (0, 0);
+        let mut rows = 0;
+        let mut bytes = 0;
         source.make(index, chunk, chunks(table), &mut |row| {
             line.clear();
             for cell in row {

@@ -214,7 +214,8 @@ impl Fill<'_> {
         let running = AtomicUsize::new(threads);
         std::thread::scope(|scope| {
             for thread in 0..threads {
-                let (fail, running) = (&fail, &running);
+                let fail = &fail;
+                let running = &running;
                 scope.spawn(move || {
                     // Decrement even if the thread panics. The loop below would never end
                     // otherwise.
@@ -284,7 +285,8 @@ impl Fill<'_> {
         chunk: u64,
         shared: &Shared,
     ) -> Result<(), LoadError> {
-        let (mut outcome, mut rows) = (Ok(()), 0u64);
+        let mut outcome = Ok(());
+        let mut rows = 0u64;
         let chunks = chunks(&self.source.tables()[insert.table]);
         self.source.make(insert.table, chunk, chunks, &mut |row| {
             outcome = writer.row(insert, row);
@@ -319,7 +321,8 @@ fn count(writer: &mut Writer, shared: &Shared) {
 
 impl Cql {
     fn connect(&self, host: usize) -> Result<Session, LoadError> {
-        let (user, password) = (self.user.as_deref(), self.password.as_deref());
+        let user = self.user.as_deref();
+        let password = self.password.as_deref();
         Session::connect(&self.hosts[host], user, password, HANDSHAKE)
     }
 }

@@ -160,7 +160,8 @@ impl Hits {
         }
         texts.referer.clear();
         if hit.row_rng.thousandths(810) {
-            let (counter, page) = (hit.row_rng.skewed(6500, 3), hit.row_rng.skewed(self.part(200), 2));
+            let counter = hit.row_rng.skewed(6500, 3);
+            let page = hit.row_rng.skewed(self.part(200), 2);
             self.page(counter, page, &mut texts.referer, None);
         }
         texts.phrase.clear();
@@ -289,7 +290,8 @@ mod tests {
             counts.remove(nothing);
         });
         let of_all = |count: usize| count as f64 / ROWS as f64;
-        let (sum, top) = (counts.values().sum::<usize>(), counts.values().max().copied().unwrap_or(0));
+        let sum = counts.values().sum::<usize>();
+        let top = counts.values().max().copied().unwrap_or(0);
         (of_all(sum), of_all(top), of_all(counts.len()))
     }
 

@@ -98,7 +98,8 @@ pub(crate) fn chunks(table: &Table) -> u64 {
 /// Returns the number of rows and a sum over them that does not depend on their order.
 #[cfg(test)]
 pub(crate) fn checksum(source: &dyn Source, table: usize, chunks: u64) -> (u64, u64) {
-    let (mut rows, mut sum) = (0, 0u64);
+    let mut rows = 0;
+    let mut sum = 0u64;
     let mut bytes = Vec::new();
     for chunk in 0..chunks {
         source.make(table, chunk, chunks, &mut |row| {

@@ -141,7 +141,8 @@ impl Source for Tpch {
 
     fn make(&self, table: usize, chunk: u64, chunks: u64, each: Each<'_>) {
         // A table of a few billion rows has fewer chunks than `i32::MAX`.
-        let (chunk, chunks) = (chunk as i32 + 1, chunks as i32);
+        let chunk = chunk as i32 + 1;
+        let chunks = chunks as i32;
         let scale = self.scale;
         // Ignore the result: it only says whether the consumer ended the chunk early.
         let _ = match table {
@@ -186,7 +187,9 @@ fn nation(each: Each<'_>) -> ControlFlow<()> {
 }
 
 fn supplier(rows: SupplierGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
-    let (mut name, mut address, mut phone) = (String::new(), String::new(), String::new());
+    let mut name = String::new();
+    let mut address = String::new();
+    let mut phone = String::new();
     for row in rows.iter() {
         each(&[
             Cell::Big(row.s_suppkey),
@@ -202,7 +205,9 @@ fn supplier(rows: SupplierGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
 }
 
 fn part(rows: PartGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
-    let (mut name, mut maker, mut brand) = (String::new(), String::new(), String::new());
+    let mut name = String::new();
+    let mut maker = String::new();
+    let mut brand = String::new();
     for row in rows.iter() {
         each(&[
             Cell::Big(row.p_partkey),
@@ -233,7 +238,9 @@ fn partsupp(rows: PartSuppGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
 }
 
 fn customer(rows: CustomerGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
-    let (mut name, mut address, mut phone) = (String::new(), String::new(), String::new());
+    let mut name = String::new();
+    let mut address = String::new();
+    let mut phone = String::new();
     for row in rows.iter() {
         each(&[
             Cell::Big(row.c_custkey),
@@ -325,7 +332,8 @@ mod tests {
     fn primary_keys_are_unique_from_scale_one_hundredth() {
         let source = Tpch::new(0.01);
         for (table, key_columns) in [(2, [0, 0]), (4, [0, 1])] {
-            let (mut keys, mut rows) = (std::collections::HashSet::new(), 0);
+            let mut keys = std::collections::HashSet::new();
+            let mut rows = 0;
             source.make(table, 0, 1, &mut |row| {
                 keys.insert(key_columns.map(|column| format!("{:?}", row[column])));
                 rows += 1;

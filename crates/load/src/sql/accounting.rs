@@ -132,12 +132,9 @@ impl Accounting {
         let elapsed = now.saturating_sub(self.in_flight_since_ns);
         self.tallies[self.stretch].in_flight_ns += self.in_flight as f64 * elapsed as f64;
         let end = self.window_end();
-        self.window.integrate(
-            self.in_flight,
-            (self.in_flight_since_ns, now.max(self.in_flight_since_ns)),
-            end,
-        );
-        self.in_flight_since_ns = self.in_flight_since_ns.max(now);
+        let since = self.in_flight_since_ns;
+        self.in_flight_since_ns = since.max(now);
+        self.window.integrate(self.in_flight, since..self.in_flight_since_ns, end);
     }
 
     fn window_end(&self) -> u64 {

@@ -151,7 +151,8 @@ fn drive(
         let mut tasks = Vec::new();
         // Workers send in this order, so that all connections are used.
         for index in 0..workers(spec) {
-            let (load, connection) = (load.clone(), connections[index % connections.len()].clone());
+            let load = load.clone();
+            let connection = connections[index % connections.len()].clone();
             tasks.push(tokio::task::spawn_local(async move { load.work(&connection).await }));
         }
         load.supervise(stop, &tasks).await;

@@ -97,7 +97,8 @@ fn roots(a: f64, b: f64, c: f64) -> (f64, f64) {
     }
     // Adding numbers of equal sign loses no digits. The other root is c ÷ (a·root).
     let sum = -0.5 * (b + discriminant.sqrt().copysign(b));
-    let (one, other) = (sum / a, if sum == 0.0 { 0.0 } else { c / sum });
+    let one = sum / a;
+    let other = if sum == 0.0 { 0.0 } else { c / sum };
     (one.min(other), one.max(other))
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn draw(ladder: &Ladder) -> Option<String> {
         ladder.conditions.seed
     );
     let title = "Throughput and response times over requests in flight";
-    Some(file(title, &footer, (LAYOUT.width + 2.0 * side, above + height + below), &drawing))
+    Some(file(title, &footer, LAYOUT.width + 2.0 * side, above + height + below, &drawing))
 }
 
 /// Returns the ladder as a page: the conclusions, the plot, and every rung.
@@ -165,7 +165,8 @@ fn measured(ladder: &Ladder, name: &str, class: usize, quantity: fn(&Rung) -> Op
 
 /// Returns the line of a function over the fitted concurrencies.
 fn curve(scaling: &Scaling, name: &str, class: usize, value: impl Fn(f64) -> f64) -> Line {
-    let (from, to) = (x(scaling.from_n as f64), x(scaling.up_to_n as f64));
+    let from = x(scaling.from_n as f64);
+    let to = x(scaling.up_to_n as f64);
     let steps = ((to - from) * FINE as f64).ceil().max(1.0);
     let at = |step: usize| from + (to - from) * step as f64 / steps;
     let points = (0..=steps as usize).map(|step| (at(step), value(at(step).exp2()))).collect();

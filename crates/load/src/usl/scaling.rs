@@ -156,7 +156,8 @@ impl Scaling {
 
     /// Returns the regions within the rungs: name, begin and end.
     pub fn regions(&self) -> Vec<(&'static str, f64, f64)> {
-        let (first, last) = (1.0, self.up_to_n as f64);
+        let first = 1.0;
+        let last = self.up_to_n as f64;
         let linear = self.linear_end.value;
         let bounds = match &self.peak {
             None => {
@@ -168,7 +169,8 @@ impl Scaling {
                 ]
             }
             Some(peak) => {
-                let (saturated, retrograde) = (peak.saturated_from.value, peak.retrograde_from.value);
+                let saturated = peak.saturated_from.value;
+                let retrograde = peak.retrograde_from.value;
                 vec![
                     ("linear", first, linear),
                     ("transition", linear, saturated),

@@ -81,14 +81,16 @@ impl Fake {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         let fake = Fake { address, seen: Arc::default(), over: Arc::default() };
-        let (seen, over) = (fake.seen.clone(), fake.over.clone());
+        let seen = fake.seen.clone();
+        let over = fake.over.clone();
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
                 seen.connections.fetch_add(1, Ordering::Relaxed);
-                let (script, seen) = (script.clone(), seen.clone());
+                let script = script.clone();
+                let seen = seen.clone();
                 std::thread::spawn(move || drop(serve(stream, &script, &seen)));
             }
         });
@@ -281,12 +283,15 @@ pub(crate) fn serve_fast(listener: &TcpListener) {
     rows(&mut encoder, 0, 1, &columns, None);
     let fixed = encoder.finish().split();
     while let Ok((mut socket, _)) = listener.accept() {
-        let (fixed, columns, script) = (fixed.clone(), columns.clone(), script.clone());
+        let fixed = fixed.clone();
+        let columns = columns.clone();
+        let script = script.clone();
         std::thread::spawn(move || -> std::io::Result<()> {
             socket.set_nodelay(true)?;
             let seen = Seen::default();
             let mut encoder = Encoder::new(Direction::Response, Version::V4);
-            let (mut input, mut filled) = (vec![0; 256 << 10], 0);
+            let mut input = vec![0; 256 << 10];
+            let mut filled = 0;
             let mut out = Vec::new();
             loop {
                 match socket.read(&mut input[filled..])? {
