@@ -10,7 +10,7 @@ use std::time::Duration;
 use access::Login;
 use common::{PASSWORD, Server};
 use engine::{Action, StatementTarget};
-use result_file::{Run, Section};
+use result_file::{ResultRun, Section};
 use workload::{Admission, Arrived, RequestKind};
 
 const PARTS: Section = Section {
@@ -21,7 +21,7 @@ const PARTS: Section = Section {
 
 const ROUNDS: u32 = 1_000_000;
 
-fn measure(run: &mut Run, what: &str, mut once: impl FnMut()) {
+fn measure(run: &mut ResultRun, what: &str, mut once: impl FnMut()) {
     (0..ROUNDS / 10).for_each(|_| once());
     let begin = lanes::time::now();
     (0..ROUNDS).for_each(|_| once());
@@ -44,7 +44,7 @@ fn main() {
         for _ in 0..100 {
             let _ = access.authenticate("ann", PASSWORD).await;
         }
-        let mut run = Run::new(PARTS, "cargo bench -p access", 1);
+        let mut run = ResultRun::new(PARTS, "cargo bench -p access", 1);
         let authenticate_us = begin.elapsed().as_micros() as f64 / 100.0;
         run.row(
             "check a password, 4096 iterations on the heavy lane",

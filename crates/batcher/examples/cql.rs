@@ -18,14 +18,14 @@ const TRANSFERS: i32 = 10_000;
 
 /// The key of an account, and its row: balance, and number of transfers.
 type Account = (i32,);
-type State = (i64, i32);
+type AccountState = (i64, i32);
 
 enum Change {
     Open { account: i32 },
     Transfer { from: i32, to: i32, amount: i64 },
 }
 
-impl Command<Account, State> for Change {
+impl Command<Account, AccountState> for Change {
     /// False: the balance was too low.
     type Out = bool;
 
@@ -39,7 +39,7 @@ impl Command<Account, State> for Change {
         }
     }
 
-    fn apply(self, view: &mut View<'_, Account, State>) -> bool {
+    fn apply(self, view: &mut View<'_, Account, AccountState>) -> bool {
         match self {
             Change::Open { account } => view.set(&(account,), (DEPOSIT, 0)),
             Change::Transfer { from, to, amount } => {
@@ -95,7 +95,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let found = session.query_unpaged("SELECT balance, transfers FROM bank.accounts", ()).await?;
     let mut total = 0;
     let mut transfers = 0;
-    for row in found.into_rows_result()?.rows::<State>()? {
+    for row in found.into_rows_result()?.rows::<AccountState>()? {
         let (balance, of_account) = row?;
         total += balance;
         transfers += of_account;

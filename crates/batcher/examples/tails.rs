@@ -18,7 +18,7 @@ mod database;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use batcher::{Batcher, Clock, Limits, Strategy};
+use batcher::{Batcher, BatcherClock, Limits, Strategy};
 use database::{Count, Database, ResponseTimes};
 use executor::{Executor, now_us, spawn};
 use testkit::Random;
@@ -86,7 +86,7 @@ struct Found {
 fn run(strategy: Strategy<u32>, limits: Limits, times: Times, keys: u64) -> Found {
     let mut executor = Executor::new();
     let database = Database::new(RandomTimes { times, random: Random::new(SEED) });
-    let clock = Clock { wall_us: now_us, steady_us: now_us };
+    let clock = BatcherClock { wall_us: now_us, steady_us: now_us };
     let batcher = Batcher::new(database.clone(), limits).with_strategy(strategy).with_clock(clock);
     let (handle, drive) = batcher.start();
     executor.spawn(async move { drive.await.expect("the database never fails") });

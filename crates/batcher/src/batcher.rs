@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use crate::gate::Gate;
 use crate::operations::Operations;
 use crate::queue::{Queue, QueueOf, Receiver};
-use crate::{Clock, Command, Error, Limits, Store, Strategy, per_partition, phases, pipelined};
+use crate::{BatcherClock, Command, Error, Limits, Store, Strategy, per_partition, phases, pipelined};
 
 /// Result of a batcher's future: the failure of an operation after which it sent nothing more.
 pub type Done<S> = Result<(), Arc<<S as Store>::Error>>;
@@ -19,7 +19,7 @@ pub struct Batcher<S: Store> {
     store: S,
     limits: Limits,
     strategy: Strategy<S::Slot>,
-    clock: Clock,
+    clock: BatcherClock,
 }
 
 impl<S: Store> fmt::Debug for Batcher<S> {
@@ -36,7 +36,7 @@ impl<S: Store> Batcher<S> {
     pub fn new(store: S, limits: Limits) -> Batcher<S> {
         let is_enough = limits.commands_max > 0 && limits.iops_in_flight > 0;
         assert!(is_enough, "expected commands_max and iops_in_flight of at least 1, got {limits:?}");
-        Batcher { store, limits, strategy: Strategy::Pipelined, clock: Clock::SYSTEM }
+        Batcher { store, limits, strategy: Strategy::Pipelined, clock: BatcherClock::SYSTEM }
     }
 
     /// Sets the strategy.
@@ -48,7 +48,7 @@ impl<S: Store> Batcher<S> {
 
     /// Sets the clocks.
     #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> Batcher<S> {
+    pub fn with_clock(mut self, clock: BatcherClock) -> Batcher<S> {
         self.clock = clock;
         self
     }

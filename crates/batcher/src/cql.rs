@@ -171,7 +171,7 @@ where
         statement.set_timestamp(Some(stamp));
         let done = match value {
             Some(value) => {
-                let row = Row { keys: self.keys, key: slot, value: &value };
+                let row = InsertedRow { keys: self.keys, key: slot, value: &value };
                 self.session.execute_unpaged(&statement, row).await
             }
             None => self.session.execute_unpaged(&statement, slot).await,
@@ -194,14 +194,14 @@ async fn failed(error: ExecutionError) -> CqlError {
 }
 
 /// A whole row as the values of an INSERT: the key, then the value.
-struct Row<'a, K, V> {
+struct InsertedRow<'a, K, V> {
     /// Number of columns of the key.
     keys: usize,
     key: &'a K,
     value: &'a V,
 }
 
-impl<K: SerializeRow, V: SerializeRow> SerializeRow for Row<'_, K, V> {
+impl<K: SerializeRow, V: SerializeRow> SerializeRow for InsertedRow<'_, K, V> {
     fn serialize(
         &self,
         context: &RowSerializationContext<'_>,

@@ -5,18 +5,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
 use crate::concurrency::Concurrency;
-use crate::{Clock, Limits};
+use crate::{BatcherClock, Limits};
 
 #[derive(Debug)]
 pub(crate) struct Gate {
     /// Operations that may still begin. Waiters are served in order.
     free: Semaphore,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     steady_us: fn() -> u64,
 }
 
 #[derive(Debug)]
-struct State {
+struct GateState {
     limit: usize,
     in_flight: usize,
     /// Permits beyond the limit, after it was lowered. They are not given out again.
@@ -37,11 +37,11 @@ pub(crate) struct Permit<'a> {
 }
 
 impl Gate {
-    pub(crate) fn new(limits: Limits, clock: Clock) -> Gate {
+    pub(crate) fn new(limits: Limits, clock: BatcherClock) -> Gate {
         let max = limits.iops_in_flight.min(Semaphore::MAX_PERMITS);
         let concurrency = limits.is_adaptive.then(|| Concurrency::new(max));
         let limit = concurrency.as_ref().map_or(max, Concurrency::limit);
-        let state = State { limit, in_flight: 0, excess: 0, changes: 0, concurrency };
+        let state = GateState { limit, in_flight: 0, excess: 0, changes: 0, concurrency };
         Gate { free: Semaphore::new(limit), state: Mutex::new(state), steady_us: clock.steady_us }
     }
 
@@ -63,7 +63,7 @@ impl Gate {
     }
 
     /// Locks the state. No foreign code runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -124,7 +124,7 @@ mod tests {
             let polls = POLLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             polls * (1000 + polls % 100_000)
         };
-        let gate = Gate::new(limits, Clock { steady_us, ..Clock::SYSTEM });
+        let gate = Gate::new(limits, BatcherClock { steady_us, ..BatcherClock::SYSTEM });
         let mut limits_seen = std::collections::BTreeSet::new();
         let mut permits = enter_all(&gate);
         for round in 0..100_000 {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn fixed_limit_stays() {
-        let gate = Gate::new(Limits { iops_in_flight: 5, ..Limits::default() }, Clock::SYSTEM);
+        let gate = Gate::new(Limits { iops_in_flight: 5, ..Limits::default() }, BatcherClock::SYSTEM);
         for _ in 0..3 {
             let permits = enter_all(&gate);
             assert_eq!((permits.len(), gate.limit()), (5, 5));

@@ -71,13 +71,13 @@ fn happens_before<S: Ord>(footprints: &[Footprint<S>]) -> usize {
 fn folded<S: Ord>(footprints: &[Footprint<S>]) -> usize {
     /// State of a slot.
     #[derive(Default)]
-    struct Slot {
+    struct SlotUse {
         /// Round of the read from the store, 0 without one.
         read: usize,
         /// Round after which the written value is known in memory. `None`: not written yet.
         known: Option<usize>,
     }
-    let mut slots: BTreeMap<&S, Slot> = BTreeMap::new();
+    let mut slots: BTreeMap<&S, SlotUse> = BTreeMap::new();
     for footprint in footprints {
         let mut known = 0;
         for slot in &footprint.reads {

@@ -67,7 +67,7 @@ pub use error::Error;
 pub use kv::{Kv, KvStore};
 pub use levels::{Rules, levels};
 pub use limits::{Limits, Strategy};
-pub use stamps::Clock;
+pub use stamps::BatcherClock;
 pub use store::{Order, Store};
 
 /// Compiles the examples of the page.

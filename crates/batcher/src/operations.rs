@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::command::Overlay;
 use crate::gate::Gate;
-use crate::stamps::{Clock, Stamps};
+use crate::stamps::{BatcherClock, Stamps};
 use crate::{Limits, Order, Store};
 
 /// The store and the limits on its use.
@@ -31,7 +31,7 @@ pub(crate) enum Fate {
 }
 
 impl<S: Store> Operations<S> {
-    pub(crate) fn new(store: S, limits: Limits, clock: Clock, gate: Arc<Gate>) -> Operations<S> {
+    pub(crate) fn new(store: S, limits: Limits, clock: BatcherClock, gate: Arc<Gate>) -> Operations<S> {
         Operations { store, limits, stamps: Mutex::new(Stamps::new(clock)), gate, failure: OnceLock::new() }
     }
 

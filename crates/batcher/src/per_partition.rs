@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::command::{Command, Current, Footprint, Overlay, View};
 use crate::operations::{Fate, Operations};
 use crate::phases::judge;
-use crate::queue::{Entry, EntryOf, QueueOf};
+use crate::queue::{EntryOf, QueueEntry, QueueOf};
 use crate::{Error, Store};
 
 /// A command that has been taken from the queue.
@@ -161,7 +161,7 @@ where
     S: Store,
     C: Command<S::Slot, S::Value>,
 {
-    let Entry { command, reply, sequence, permit } = entry;
+    let QueueEntry { command, reply, sequence, permit } = entry;
     let partitions = partitions(&footprint, partition);
     let (answer, failure) = apply(operations, command, &footprint).await;
     Ended { sequence, partitions, reply, permit, answer, failure }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use crate::command::{Command, Current, Footprint, Overlay, View};
 use crate::operations::{Fate, Operations};
-use crate::queue::{Entry, EntryOf, QueueOf};
+use crate::queue::{EntryOf, QueueEntry, QueueOf};
 use crate::{Error, Store};
 
 /// Commands that run together, with their footprints.
-struct Batch<S: Store, C: Command<S::Slot, S::Value>> {
+struct CommandBatch<S: Store, C: Command<S::Slot, S::Value>> {
     entries: VecDeque<EntryOf<S, C>>,
     footprints: Vec<Footprint<S::Slot>>,
 }
@@ -52,7 +52,7 @@ fn cut<S, C>(
     waiting: &mut VecDeque<EntryOf<S, C>>,
     left: &mut Option<Footprint<S::Slot>>,
     iops_max: usize,
-) -> Batch<S, C>
+) -> CommandBatch<S, C>
 where
     S: Store,
     C: Command<S::Slot, S::Value>,
@@ -70,7 +70,7 @@ where
         entries.extend(waiting.pop_front());
         footprints.push(footprint);
     }
-    Batch { entries, footprints }
+    CommandBatch { entries, footprints }
 }
 
 /// Returns the slots whose first use is a read. Only they are read from the store: the others have
@@ -92,13 +92,13 @@ fn first_reads<S: Ord>(footprints: &[Footprint<S>]) -> BTreeSet<&S> {
 async fn run_batch<S, C>(
     operations: &Operations<S>,
     queue: &QueueOf<S, C>,
-    batch: Batch<S, C>,
+    batch: CommandBatch<S, C>,
 ) -> Result<(), Arc<S::Error>>
 where
     S: Store,
     C: Command<S::Slot, S::Value>,
 {
-    let Batch { mut entries, footprints } = batch;
+    let CommandBatch { mut entries, footprints } = batch;
     let mut overlay = Overlay::new();
     let mut ended = Vec::with_capacity(entries.len());
     let mut failure = read(operations, first_reads(&footprints), &mut overlay).await.err();
@@ -113,7 +113,7 @@ where
         if failure.is_some() {
             break;
         }
-        let Some(Entry { command, reply, sequence, permit }) = entries.pop_front() else { break };
+        let Some(QueueEntry { command, reply, sequence, permit }) = entries.pop_front() else { break };
         let out = command.apply(&mut View::new(&mut overlay, footprint));
         ended.push((out, reply, sequence, permit));
     }

@@ -24,7 +24,7 @@ use futures_util::{FutureExt, StreamExt};
 
 use crate::command::{Command, Current, Footprint, Overlay, View};
 use crate::operations::{Fate, Operations};
-use crate::queue::{Entry, EntryOf, QueueOf};
+use crate::queue::{EntryOf, QueueEntry, QueueOf};
 use crate::{Error, Store};
 
 /// Use of a slot by a command.
@@ -45,7 +45,7 @@ struct Unsettled {
 
 /// State of a slot that commands use.
 #[derive(Debug, Default)]
-struct Slot {
+struct SlotState {
     /// Number of commands that use it and have not ended.
     users: usize,
     /// Commands without their turn, in order.
@@ -67,7 +67,7 @@ struct Slot {
     unsettled: VecDeque<Unsettled>,
 }
 
-impl Slot {
+impl SlotState {
     /// Gives their turn to the first commands that may have it. Adds those that do not need to
     /// wait for the value to `released`. Returns true if the value must be read from the store.
     fn advance(&mut self, is_known: bool, released: &mut Vec<u64>) -> bool {
@@ -92,7 +92,7 @@ impl Slot {
 
 /// A command that was admitted.
 struct Running<S: Store, C: Command<S::Slot, S::Value>> {
-    entry: Entry<Option<C>, C::Out, S::Error>,
+    entry: QueueEntry<Option<C>, C::Out, S::Error>,
     footprint: Footprint<S::Slot>,
     /// Slots in which it has no turn, or whose value it needs and is not known.
     behind: usize,
@@ -121,7 +121,7 @@ enum Ended<S: Store> {
 struct Window<'a, S: Store, C: Command<S::Slot, S::Value>> {
     queue: &'a QueueOf<S, C>,
     running: HashMap<u64, Running<S, C>>,
-    slots: BTreeMap<S::Slot, Slot>,
+    slots: BTreeMap<S::Slot, SlotState>,
     /// Known values. `is_written` is set while a command runs.
     overlay: Overlay<S::Slot, S::Value>,
     /// Commands that can run.
@@ -238,13 +238,13 @@ impl<'a, S: Store, C: Command<S::Slot, S::Value>> Window<'a, S, C> {
 
     /// Adds a command behind all earlier ones.
     fn admit(&mut self, entry: EntryOf<S, C>, footprint: Footprint<S::Slot>) {
-        let Entry { command, reply, sequence, permit } = entry;
+        let QueueEntry { command, reply, sequence, permit } = entry;
         let mut released = Vec::new();
         let mut behind = 0;
         for (slot, usage) in uses(&footprint) {
             behind += 1;
             if !self.slots.contains_key(slot) {
-                self.slots.insert(slot.clone(), Slot::default());
+                self.slots.insert(slot.clone(), SlotState::default());
             }
             let state = self.slots.get_mut(slot).expect("it was added");
             state.users += 1;
@@ -257,7 +257,7 @@ impl<'a, S: Store, C: Command<S::Slot, S::Value>> Window<'a, S, C> {
         if behind == 0 {
             self.ready.push_back(sequence);
         }
-        let entry = Entry { command: Some(command), reply, sequence, permit };
+        let entry = QueueEntry { command: Some(command), reply, sequence, permit };
         let running = Running { entry, footprint, behind, out: None, unsettled: 0, is_sent: false };
         self.running.insert(sequence, running);
         self.release(released);

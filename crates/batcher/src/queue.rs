@@ -10,7 +10,7 @@ use crate::{Command, Error, Store};
 
 /// A command that has its place in the order.
 #[derive(Debug)]
-pub(crate) struct Entry<C, O, E> {
+pub(crate) struct QueueEntry<C, O, E> {
     pub(crate) command: C,
     pub(crate) reply: oneshot::Sender<Result<O, Error<E>>>,
     /// Number of commands before it.
@@ -24,7 +24,7 @@ pub(crate) type Receiver<O, E> = oneshot::Receiver<Result<O, Error<E>>>;
 
 #[derive(Debug)]
 pub(crate) struct Queue<C, O, E> {
-    state: Mutex<State<C, O, E>>,
+    state: Mutex<QueueState<C, O, E>>,
     /// Commands that may still be pushed. Closed when the batcher's future has ended.
     free: Arc<Semaphore>,
     /// Wakes the batcher's future.
@@ -34,8 +34,8 @@ pub(crate) struct Queue<C, O, E> {
 }
 
 #[derive(Debug)]
-struct State<C, O, E> {
-    entries: VecDeque<Entry<C, O, E>>,
+struct QueueState<C, O, E> {
+    entries: VecDeque<QueueEntry<C, O, E>>,
     handles: usize,
     pushed: u64,
     /// True if no command is taken any more.
@@ -48,7 +48,7 @@ impl<C, O, E> Queue<C, O, E> {
     /// Creates the queue with one handle, for at most `held_max` commands that have not ended.
     pub(crate) fn new(held_max: usize) -> Queue<C, O, E> {
         Queue {
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 entries: VecDeque::new(),
                 handles: 1,
                 pushed: 0,
@@ -62,7 +62,7 @@ impl<C, O, E> Queue<C, O, E> {
     }
 
     /// Locks the state. No user code runs under the lock, so that it is consistent after a panic.
-    fn lock(&self) -> MutexGuard<'_, State<C, O, E>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<C, O, E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,7 +89,7 @@ impl<C, O, E> Queue<C, O, E> {
         let (reply, receiver) = oneshot::channel();
         let sequence = state.pushed;
         state.pushed += 1;
-        state.entries.push_back(Entry { command, reply, sequence, permit });
+        state.entries.push_back(QueueEntry { command, reply, sequence, permit });
         drop(state);
         self.news.notify_one();
         Ok((sequence, receiver))
@@ -97,7 +97,7 @@ impl<C, O, E> Queue<C, O, E> {
 
     /// Waits for at least one command and moves at most `max` of them to `to`. Returns false if
     /// there are no more and no handle is left.
-    pub(crate) async fn take(&self, max: usize, to: &mut VecDeque<Entry<C, O, E>>) -> bool {
+    pub(crate) async fn take(&self, max: usize, to: &mut VecDeque<QueueEntry<C, O, E>>) -> bool {
         loop {
             let news = self.news.notified();
             {
@@ -113,7 +113,7 @@ impl<C, O, E> Queue<C, O, E> {
     }
 
     /// Moves at most `max` commands that wait now to `to`.
-    pub(crate) fn take_now(&self, max: usize, to: &mut VecDeque<Entry<C, O, E>>) {
+    pub(crate) fn take_now(&self, max: usize, to: &mut VecDeque<QueueEntry<C, O, E>>) {
         let mut state = self.lock();
         let taken = state.entries.len().min(max);
         to.extend(state.entries.drain(..taken));
@@ -155,7 +155,7 @@ impl<C, O, E> Queue<C, O, E> {
     }
 
     /// Closes the queue and returns the waiting commands.
-    fn end(&self) -> VecDeque<Entry<C, O, E>> {
+    fn end(&self) -> VecDeque<QueueEntry<C, O, E>> {
         let mut state = self.lock();
         state.is_closed = true;
         let waiting = std::mem::take(&mut state.entries);
@@ -171,7 +171,7 @@ pub(crate) type QueueOf<S, C> =
 
 /// A command in the queue of a batcher.
 pub(crate) type EntryOf<S, C> =
-    Entry<C, <C as Command<<S as Store>::Slot, <S as Store>::Value>>::Out, <S as Store>::Error>;
+    QueueEntry<C, <C as Command<<S as Store>::Slot, <S as Store>::Value>>::Out, <S as Store>::Error>;
 
 #[cfg(test)]
 mod tests {

@@ -5,17 +5,17 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The clocks of a batcher. Simulations replace them.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct BatcherClock {
     /// Returns the wall clock, µs since 1970. Stamps follow it.
     pub wall_us: fn() -> u64,
     /// Returns µs since any fixed moment. Response times are measured with it.
     pub steady_us: fn() -> u64,
 }
 
-impl Clock {
+impl BatcherClock {
     /// The clocks of the operating system.
     #[expect(clippy::disallowed_methods, reason = "a client library runs in other programs, on no lane")]
-    pub const SYSTEM: Clock = Clock {
+    pub const SYSTEM: BatcherClock = BatcherClock {
         wall_us: || {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
@@ -36,7 +36,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    pub(crate) fn new(clock: Clock) -> Stamps {
+    pub(crate) fn new(clock: BatcherClock) -> Stamps {
         Stamps { wall_us: clock.wall_us, last: 0 }
     }
 
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn stamps_increase_while_the_clock_stands_still() {
-        let mut stamps = Stamps::new(Clock { wall_us: || 10, ..Clock::SYSTEM });
+        let mut stamps = Stamps::new(BatcherClock { wall_us: || 10, ..BatcherClock::SYSTEM });
         assert_eq!([stamps.next(0), stamps.next(0), stamps.next(50), stamps.next(0)], [10, 11, 51, 52]);
     }
 }

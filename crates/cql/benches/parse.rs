@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use result_file::{Run, Section};
+use result_file::{ResultRun, Section};
 
 const PARTS: Section = Section {
     file: "06-parts-of-a-request",
@@ -49,7 +49,7 @@ fn main() {
             "UPDATE ks.t SET a = 'x', c = c + 1, m['k'] = 5 WHERE pk = 1 AND ck = 2 IF a = 'y'".to_owned(),
         ),
     ];
-    let mut run = Run::new(PARTS, "cargo bench -p cql", ROUNDS).note("The best of the runs.");
+    let mut run = ResultRun::new(PARTS, "cargo bench -p cql", ROUNDS).note("The best of the runs.");
     for (name, text) in &statements {
         let Ok(tree) = cql::parse(text) else { panic!("expected a statement, got {text}") };
         let parse = best_ns(|| {

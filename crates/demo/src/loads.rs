@@ -1,7 +1,7 @@
 //! Loads of the demo of service levels: tables, rows and rates, and the capacity that rates follow
 //! from. The interactive load runs in this process. Batch loads run in processes of their own.
 
-use load::{Keys, Pacing, Report, Rows, Spec, Workload};
+use load::{Keys, Pacing, Report, RowLayout, Spec, Workload};
 
 use crate::error::DemoError;
 use crate::names::BATCH;
@@ -40,11 +40,11 @@ fn batch(shape: Shape) -> (Workload, usize) {
 }
 
 impl Stage {
-    fn rows(&self, workload: Workload) -> (Keys, Rows) {
+    fn rows(&self, workload: Workload) -> (Keys, RowLayout) {
         let clustered = workload == Workload::Slice;
         let plain = Spec::default();
         let population = if clustered { self.times.partitions } else { self.times.rows };
-        let rows = Rows {
+        let rows = RowLayout {
             keyspace: KEYSPACE.to_string(),
             per_partition: if clustered { SLICE_ROWS } else { 0 },
             columns: if clustered { 1 } else { 5 },
@@ -73,7 +73,7 @@ impl Stage {
     /// Returns the interactive load with a step for each of `seconds`.
     pub(crate) fn interactive(&self, user: &str, seconds: &[f64]) -> Spec {
         let (rate_per_s, max_in_flight) = (self.measured.interactive_per_s, in_flight_max(self.shape));
-        let steps = seconds.iter().map(|seconds| load::Step { rate_per_s, seconds: *seconds }).collect();
+        let steps = seconds.iter().map(|seconds| load::RateStep { rate_per_s, seconds: *seconds }).collect();
         Spec { max_in_flight, seed: 7, ..self.spec(user, Workload::Read, Pacing::Open(steps)) }
     }
 
@@ -138,7 +138,7 @@ impl Stage {
         let mut paced = Paced { per_s: self.measured.reads_per_s * FIRST_PART, cpu: None };
         for _ in 0..HALF_TRIES_MAX {
             let seconds = (self.times.capacity + self.times.settle) / 2.0;
-            let steps = vec![load::Step { rate_per_s: paced.per_s, seconds }];
+            let steps = vec![load::RateStep { rate_per_s: paced.per_s, seconds }];
             let spec = self.spec(ADMIN, Workload::Read, Pacing::Open(steps));
             let report = self.run("single-row reads, open loop", &spec)?;
             let end = report.steps.first().map_or(0.0, |step| step.begin_unix_ms as f64 / 1e3 + step.seconds);

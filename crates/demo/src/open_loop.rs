@@ -1,7 +1,7 @@
 //! Open loops: the highest rate that is answered in time, and loads that begin together with
 //! statements between their steps.
 
-use load::{Pacing, Report, Spec, Step, StepReport};
+use load::{Pacing, RateStep, Report, Spec, StepReport};
 
 use crate::error::DemoError;
 use crate::metrics::now_s;
@@ -25,9 +25,9 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    fn steps(&self, closed_per_s: f64) -> Vec<Step> {
+    fn steps(&self, closed_per_s: f64) -> Vec<RateStep> {
         let rate_per_s = |n: i32| self.first * self.ratio.powi(n) * closed_per_s;
-        (0..self.count).map(|n| Step { rate_per_s: rate_per_s(n), seconds: self.seconds }).collect()
+        (0..self.count).map(|n| RateStep { rate_per_s: rate_per_s(n), seconds: self.seconds }).collect()
     }
 }
 

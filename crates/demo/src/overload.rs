@@ -22,7 +22,7 @@
 use std::time::Duration;
 
 use load::overload::{ClosedLoop, best, closed_loops};
-use load::{Keys, Pacing, Report, Rows, Spec, Step, StepReport, Workload};
+use load::{Keys, Pacing, RateStep, Report, RowLayout, Spec, StepReport, Workload};
 
 use crate::error::DemoError;
 use crate::names::{FROM_DISK, FROM_MEMORY, FULL_MEMTABLES, INTERACTIVE, STEADY};
@@ -170,7 +170,7 @@ impl LoadKind {
         let plain = stage.spec(user, self.workload, pacing);
         Spec {
             keys: Keys { population: self.partitions, ..plain.keys.clone() },
-            rows: Rows { value_bytes: self.value_bytes, ..plain.rows.clone() },
+            rows: RowLayout { value_bytes: self.value_bytes, ..plain.rows.clone() },
             route: false,
             drain_s: 2.0,
             ..plain
@@ -178,7 +178,7 @@ impl LoadKind {
     }
 
     /// Returns an open loop of clients that give up.
-    fn open_loop(&self, stage: &Stage, user: &str, steps: Vec<Step>) -> Spec {
+    fn open_loop(&self, stage: &Stage, user: &str, steps: Vec<RateStep>) -> Spec {
         Spec {
             connections: CONNECTIONS,
             streams: IN_FLIGHT_MAX / CONNECTIONS,
@@ -243,14 +243,14 @@ fn rung(in_flight: usize, report: &Report) -> Option<LoadRun> {
 
 /// Returns the steps of both loads: the steady load alone, then for each rate a pause, a warm-up,
 /// and what is measured.
-fn steps(capacity_per_s: f64, times: OverloadTimes) -> Vec<Step> {
+fn steps(capacity_per_s: f64, times: OverloadTimes) -> Vec<RateStep> {
     let OverloadTimes { rate: seconds, pause } = times;
-    let mut steps = vec![Step { rate_per_s: 0.0, seconds }];
+    let mut steps = vec![RateStep { rate_per_s: 0.0, seconds }];
     for rate in RATES {
         let rate_per_s = rate.part * capacity_per_s;
-        steps.push(Step { rate_per_s: 0.0, seconds: pause });
-        steps.push(Step { rate_per_s, seconds: OVERLOAD_WARMUP_S });
-        steps.push(Step { rate_per_s, seconds });
+        steps.push(RateStep { rate_per_s: 0.0, seconds: pause });
+        steps.push(RateStep { rate_per_s, seconds: OVERLOAD_WARMUP_S });
+        steps.push(RateStep { rate_per_s, seconds });
     }
     steps
 }
@@ -270,7 +270,7 @@ fn set_limiter(is_on: bool) -> String {
 fn offer(stage: &mut Stage, kind: &LoadKind, capacity_per_s: f64) -> Result<[Report; 2], DemoError> {
     let interactive = steps(capacity_per_s, stage.times.overload);
     let steady_per_s = (capacity_per_s * STEADY_PART).min(STEADY_PER_S_MAX);
-    let steady = interactive.iter().map(|step| Step { rate_per_s: steady_per_s, ..*step }).collect();
+    let steady = interactive.iter().map(|step| RateStep { rate_per_s: steady_per_s, ..*step }).collect();
     let steady = Spec { connections: 4, seed: 13, ..kind.spec(stage, STEADY, Pacing::Open(steady)) };
     let interactive = Spec { seed: 17, ..kind.open_loop(stage, INTERACTIVE, interactive) };
     let statements =

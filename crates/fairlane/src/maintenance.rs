@@ -220,7 +220,7 @@ fn number(cell: Option<&Option<Vec<u8>>>) -> u64 {
 }
 
 /// Returns the text for the answer of `SCRUB`: sums over all cores.
-fn scrubbed(rows: &[load::session::Row]) -> String {
+fn scrubbed(rows: &[load::session::ResultRow]) -> String {
     let sum = |place: usize| rows.iter().map(|row| number(row.get(place))).sum::<u64>();
     let mut text = format!("{} files read, {} of them damaged\n", sum(1), sum(2));
     if sum(2) > 0 {

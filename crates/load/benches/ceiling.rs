@@ -12,8 +12,8 @@
 #[path = "../tests/fake/mod.rs"]
 mod fake;
 
-use load::{Pacing, Spec, Step, StopFlag, Workload};
-use result_file::{Run, Section};
+use load::{Pacing, RateStep, Spec, StopFlag, Workload};
+use result_file::{ResultRun, Section};
 
 const PARTS: Section = Section {
     file: "06-parts-of-a-request",
@@ -25,7 +25,7 @@ fn main() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     std::thread::spawn(move || fake::serve_fast(&listener));
-    let mut run = Run::new(PARTS, "cargo bench -p load", 1).note(
+    let mut run = ResultRun::new(PARTS, "cargo bench -p load", 1).note(
         "The generator over 16 connections, against a server that always sends the same answer. Delays of sending \
          are part of every latency that it reports.",
     );
@@ -47,7 +47,7 @@ fn main() {
     for rate_per_s in [4_000.0, 40_000.0, 200_000.0] {
         let spec = Spec {
             hosts: vec![address.clone()],
-            pacing: Pacing::Open(vec![Step { rate_per_s, seconds: 3.0 }]),
+            pacing: Pacing::Open(vec![RateStep { rate_per_s, seconds: 3.0 }]),
             warmup_s: 0.5,
             ..Spec::default()
         };

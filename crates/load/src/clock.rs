@@ -12,24 +12,24 @@ const READY: Duration = Duration::from_millis(20);
 
 /// Clock that begins with the run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct RunClock {
     start: Instant,
     start_unix_ms: u64,
 }
 
-impl Clock {
+impl RunClock {
     /// Returns a clock whose zero is [`READY`] from now. The first requests would be late
     /// otherwise.
-    pub(crate) fn start() -> Clock {
-        Clock::start_at(0)
+    pub(crate) fn start() -> RunClock {
+        RunClock::start_at(0)
     }
 
     /// Returns a clock whose zero is a time in milliseconds since 1970, or [`READY`] from now if
     /// that is later.
-    pub(crate) fn start_at(unix_ms: u64) -> Clock {
+    pub(crate) fn start_at(unix_ms: u64) -> RunClock {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wait = READY.max(Duration::from_millis(unix_ms).saturating_sub(now));
-        Clock { start: Instant::now() + wait, start_unix_ms: (now + wait).as_millis() as u64 }
+        RunClock { start: Instant::now() + wait, start_unix_ms: (now + wait).as_millis() as u64 }
     }
 
     /// Sleeps until zero.

@@ -24,12 +24,12 @@ const CHUNKS_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct DelayLine {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<DelayedSockets>,
     listener: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct DelayedSockets {
     is_over: AtomicBool,
     sockets: Mutex<Vec<TcpStream>>,
 }
@@ -55,7 +55,7 @@ impl DelayLine {
             .map_err(|_| std::io::Error::other(format!("expected HOST:PORT with an IP, got `{server}`")))?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(DelayedSockets::default());
         let of_listener = shared.clone();
         let thread = std::thread::spawn(move || accept(&listener, server, delay, &of_listener));
         Ok(DelayLine { address, shared, listener: Some(thread) })
@@ -81,7 +81,7 @@ impl Drop for DelayLine {
     }
 }
 
-fn accept(listener: &TcpListener, server: SocketAddr, delay: Duration, shared: &Shared) {
+fn accept(listener: &TcpListener, server: SocketAddr, delay: Duration, shared: &DelayedSockets) {
     for client in listener.incoming() {
         if shared.is_over.load(Ordering::Acquire) {
             return;
@@ -94,7 +94,12 @@ fn accept(listener: &TcpListener, server: SocketAddr, delay: Duration, shared: &
 }
 
 /// Starts both directions.
-fn connect(client: &TcpStream, server: &TcpStream, delay: Duration, shared: &Shared) -> std::io::Result<()> {
+fn connect(
+    client: &TcpStream,
+    server: &TcpStream,
+    delay: Duration,
+    shared: &DelayedSockets,
+) -> std::io::Result<()> {
     for socket in [client, server] {
         socket.set_nodelay(true)?;
         let kept = socket.try_clone()?;

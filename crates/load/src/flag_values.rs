@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::LoadError;
-use crate::spec::{Pacing, Step};
+use crate::spec::{Pacing, RateStep};
 
 fn expected(what: &str, text: &str) -> LoadError {
     LoadError::Usage(format!("expected {what}, got `{text}`"))
@@ -122,7 +122,7 @@ impl FromStr for Rates {
 impl Rates {
     /// Returns the open loop. A rate without a time lasts `duration_s`.
     pub(crate) fn pacing(&self, duration_s: f64) -> Pacing {
-        let step = |timed: &TimedRate| Step {
+        let step = |timed: &TimedRate| RateStep {
             rate_per_s: timed.rate_per_s,
             seconds: timed.seconds.unwrap_or(duration_s),
         };

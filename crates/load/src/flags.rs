@@ -5,7 +5,7 @@ use clap::Args;
 use crate::common_flags::{HistogramFlags, ReportFlags, ServerFlags, TableFlags};
 use crate::experiment::{Experiment, RepeatedLoad};
 use crate::flag_values::{Rates, seconds, share, size, slice, whole};
-use crate::spec::{Keys, Pacing, Rows, Spec, ValueSizes, Workload};
+use crate::spec::{Keys, Pacing, RowLayout, Spec, ValueSizes, Workload};
 use crate::sweep::SweepPlan;
 use crate::sweep::flags::{self as sweep, SweepFlags};
 use crate::usl::LadderPlan;
@@ -136,14 +136,14 @@ struct RequestFlags {
 }
 
 impl RowFlags {
-    fn rows(&self, workload: Workload) -> Result<Rows, LoadError> {
+    fn rows(&self, workload: Workload) -> Result<RowLayout, LoadError> {
         let clustered = self.rows_per_partition.is_some() || workload == Workload::Slice;
         let alone = self.value_bytes.is_some() || clustered;
         let columns = self.columns.unwrap_or(if alone { 1 } else { 5 });
         if clustered && columns != 1 {
             return Err(LoadError::Usage("table `slices` has one column; omit --columns".into()));
         }
-        Ok(Rows {
+        Ok(RowLayout {
             keyspace: self.keyspace.clone(),
             columns,
             value_bytes: self.value_bytes.unwrap_or(34),
@@ -250,7 +250,7 @@ mod tests {
 
     use super::*;
     use crate::commands::{LoadCommand, OtherCommand, command};
-    use crate::spec::Step;
+    use crate::spec::RateStep;
 
     fn parsed(line: &str) -> Result<LoadCommand, LoadError> {
         let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn rates_and_durations_become_pacing() {
         let open = spec("read --rate 4000:60s,40k:1m,0:500ms,7 --duration=2s").expect("four steps");
-        let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
+        let step = |rate_per_s, seconds| RateStep { rate_per_s, seconds };
         let steps = vec![step(4000.0, 60.0), step(40_000.0, 60.0), step(0.0, 0.5), step(7.0, 2.0)];
         assert_eq!(open.pacing, Pacing::Open(steps));
         let closed = spec("mixed --in-flight 256 --duration 1h").expect("a closed loop");

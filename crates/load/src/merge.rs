@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LoadError;
 use crate::histogram::{Latency, OpKind, histogram};
-use crate::report::Step;
+use crate::report::StepReport;
 
 const FIRST_LINE: &str = "fairlane-load 1";
 
@@ -44,7 +44,7 @@ pub struct Merged {
 ///
 /// # Errors
 /// [`LoadError::System`] if a histogram cannot be encoded.
-pub(crate) fn log<'s>(steps: impl Iterator<Item = &'s Step>) -> Result<String, LoadError> {
+pub(crate) fn log<'s>(steps: impl Iterator<Item = &'s StepReport>) -> Result<String, LoadError> {
     let mut out = format!("{FIRST_LINE}\n");
     let mut serializer = V2DeflateSerializer::new();
     for (index, step) in steps.enumerate() {
@@ -184,11 +184,11 @@ mod tests {
     use super::*;
     use crate::histogram::Latencies;
 
-    fn step(values_us: std::ops::Range<u64>) -> Step {
+    fn step(values_us: std::ops::Range<u64>) -> StepReport {
         let mut latencies = Latencies::default();
         values_us.clone().for_each(|us| latencies.record(OpKind::Read, us * 1000));
         latencies.record(OpKind::Write, values_us.start * 1000);
-        Step { seconds: 2.0, latencies, ..Step::default() }
+        StepReport { seconds: 2.0, latencies, ..StepReport::default() }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use schema::Sharding;
 
 use crate::arrivals::Stretch;
-use crate::clock::Clock;
+use crate::clock::RunClock;
 use crate::connection::PREPARE_STREAM;
 use crate::connector::Wanted;
 use crate::routing::Shards;
@@ -22,7 +22,7 @@ use crate::timeline::Message;
 pub(crate) struct Plan {
     pub(crate) worker: usize,
     pub(crate) spec: Arc<Spec>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: RunClock,
     /// Stretches of the run, at this worker's part of the rate.
     pub(crate) stretches: Vec<Stretch>,
     /// True for an open loop.

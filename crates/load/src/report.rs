@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Stretch;
-use crate::clock::Clock;
+use crate::clock::RunClock;
 use crate::histogram::{Latencies, Latency, OpKind, add, histogram};
 use crate::scrape::{Scraper, ServiceTime};
 use crate::spec::{Pacing, Spec, Workload};
@@ -33,7 +33,7 @@ pub struct Report {
     /// server.
     pub invalid: bool,
     /// Results of each step.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepReport>,
     /// Service times measured by the server meanwhile, if its metrics were available.
     pub service: Vec<ServiceTime>,
     /// Reasons to doubt the results, as sentences.
@@ -44,7 +44,7 @@ pub struct Report {
 
 /// Results of one step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Step {
+pub struct StepReport {
     /// Configured requests a second. `None`: closed loop.
     pub rate_per_s: Option<f64>,
     /// Start, milliseconds since 1970.
@@ -135,7 +135,7 @@ pub struct ErrorCount {
 /// Input of a report.
 pub(crate) struct Measured<'a> {
     pub(crate) spec: &'a Spec,
-    pub(crate) clock: Clock,
+    pub(crate) clock: RunClock,
     pub(crate) ended_ns: u64,
     pub(crate) stopped: bool,
     pub(crate) stretches: &'a [Stretch],
@@ -170,7 +170,7 @@ fn error_name(code: i32) -> &'static str {
 
 /// Builds a report.
 pub(crate) fn build(measured: &Measured<'_>) -> Report {
-    let steps: Vec<Step> = (measured.warmup..measured.stretches.len())
+    let steps: Vec<StepReport> = (measured.warmup..measured.stretches.len())
         .filter(|stretch| measured.tallies.iter().any(|worker| worker[*stretch].wall_ns > 0))
         .map(|stretch| step(measured, stretch))
         .collect();
@@ -191,7 +191,7 @@ pub(crate) fn build(measured: &Measured<'_>) -> Report {
     report
 }
 
-fn step(measured: &Measured<'_>, stretch: usize) -> Step {
+fn step(measured: &Measured<'_>, stretch: usize) -> StepReport {
     counted(&Counted {
         tallies: measured.tallies.iter().map(|worker| &worker[stretch]).collect(),
         clock: measured.clock,
@@ -206,7 +206,7 @@ fn step(measured: &Measured<'_>, stretch: usize) -> Step {
 pub(crate) struct Counted<'a> {
     /// Counts of each worker.
     pub(crate) tallies: Vec<&'a Tally>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: RunClock,
     pub(crate) bounds: Stretch,
     /// True for an open loop.
     pub(crate) open: bool,
@@ -217,7 +217,7 @@ pub(crate) struct Counted<'a> {
 }
 
 /// Sums the counts of a step over the workers.
-pub(crate) fn counted(step: &Counted<'_>) -> Step {
+pub(crate) fn counted(step: &Counted<'_>) -> StepReport {
     let Counted { tallies, clock, bounds, open, name, overloaded } = step;
     let sum = |field: fn(&Tally) -> u64| tallies.iter().map(|tally| field(tally)).sum::<u64>();
     let mut latencies = Latencies::default();
@@ -241,7 +241,7 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
         (!raw.is_empty()).then(|| Operations { count: raw.len(), rows, empty, latency: Latency::of(raw) })
     };
     let refused = codes.iter().filter(|(code, _)| overloaded(**code)).map(|(_, (count, _))| count).sum();
-    Step {
+    StepReport {
         rate_per_s: open.then_some(bounds.rate_per_s),
         begin_unix_ms: clock.unix_ms(bounds.begin_ns),
         seconds,
@@ -277,7 +277,7 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
 /// Returns reasons to doubt the results, worst first.
 fn warnings(report: &Report, measured: &Measured<'_>) -> Vec<String> {
     let mut out = Vec::new();
-    let total = |field: fn(&Step) -> u64| report.steps.iter().map(field).sum::<u64>();
+    let total = |field: fn(&StepReport) -> u64| report.steps.iter().map(field).sum::<u64>();
     if report.invalid {
         out.push(format!(
             "Invalid: a generator thread used {:.0} % of its core; above 80 % it distorts its own \

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::LoadError;
 use crate::arrivals::Stretch;
-use crate::clock::Clock;
+use crate::clock::RunClock;
 use crate::connector;
 use crate::plan::{Channels, Opened, Plan, Templates, prepare_frame};
 use crate::report::{self, Report};
@@ -60,7 +60,7 @@ pub fn run(spec: &Spec, stop: &StopFlag, mut observer: impl FnMut(&Second)) -> R
     let spec = Arc::new(spec.clone());
     let (templates, shards) = prepare_all(&spec)?;
     let sockets = connect_all(&spec, &shards)?;
-    let clock = Clock::start_at(spec.begin_unix_ms.unwrap_or_default());
+    let clock = RunClock::start_at(spec.begin_unix_ms.unwrap_or_default());
     let plans = plans(&spec, clock, &templates, &shards, sockets);
     let stretches = stretches(&spec);
     let warmup = stretches.len() - spec.steps().len();
@@ -111,7 +111,7 @@ pub fn run(spec: &Spec, stop: &StopFlag, mut observer: impl FnMut(&Second)) -> R
 /// the measured steps.
 fn collect(
     spec: &Spec,
-    clock: Clock,
+    clock: RunClock,
     warmup: usize,
     stretches: usize,
     messages: &Receiver<Message>,
@@ -282,7 +282,7 @@ fn share(whole: usize, index: usize, of: usize) -> usize {
 /// keys. The worker then limits the requests in flight instead.
 fn plans(
     spec: &Arc<Spec>,
-    clock: Clock,
+    clock: RunClock,
     templates: &[Templates],
     shards: &[Option<Shards>],
     sockets: Vec<Socket>,
@@ -326,7 +326,7 @@ fn plans(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Step;
+    use crate::spec::RateStep;
 
     #[test]
     fn shares_sum_to_the_whole() {
@@ -339,7 +339,8 @@ mod tests {
 
     #[test]
     fn warm_up_uses_the_first_rate() {
-        let steps = vec![Step { rate_per_s: 10.0, seconds: 1.0 }, Step { rate_per_s: 20.0, seconds: 2.0 }];
+        let steps =
+            vec![RateStep { rate_per_s: 10.0, seconds: 1.0 }, RateStep { rate_per_s: 20.0, seconds: 2.0 }];
         let spec = Spec { pacing: Pacing::Open(steps), warmup_s: 0.5, ..Spec::default() };
         let found: Vec<_> = stretches(&spec).iter().map(|s| (s.begin_ns, s.end_ns, s.rate_per_s)).collect();
         let ms = 1_000_000;

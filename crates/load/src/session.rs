@@ -18,7 +18,7 @@ use crate::LoadError;
 const PAGE_ROWS: i32 = 5000;
 
 /// One row: its encoded cells. `None` is null.
-pub type Row = Vec<Option<Vec<u8>>>;
+pub type ResultRow = Vec<Option<Vec<u8>>>;
 
 /// A prepared statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +161,7 @@ impl<S: Read + Write> Session<S> {
     /// # Errors
     /// [`LoadError::Statement`] if the server rejects it, [`LoadError::Connect`] on a lost
     /// connection.
-    pub fn query(&mut self, text: &str) -> Result<Vec<Row>, LoadError> {
+    pub fn query(&mut self, text: &str) -> Result<Vec<ResultRow>, LoadError> {
         self.pages(text, |encoder, params| encoder.request(0, &Request::Query(Query { text, params })))
     }
 
@@ -182,7 +182,11 @@ impl<S: Read + Write> Session<S> {
     ///
     /// # Errors
     /// As [`Session::query`].
-    pub fn execute(&mut self, statement: &Prepared, values: &[Option<&[u8]>]) -> Result<Vec<Row>, LoadError> {
+    pub fn execute(
+        &mut self,
+        statement: &Prepared,
+        values: &[Option<&[u8]>],
+    ) -> Result<Vec<ResultRow>, LoadError> {
         let mut buffer = ValuesBuf::new();
         for value in values {
             let pushed = buffer.push(value.map_or(Value::Null, Value::Bytes));
@@ -200,8 +204,8 @@ impl<S: Read + Write> Session<S> {
         &mut self,
         text: &str,
         append: impl for<'p> Fn(&mut Encoder, QueryParams<'p>) -> Result<(), wire::Error>,
-    ) -> Result<Vec<Row>, LoadError> {
-        let mut rows: Vec<Row> = Vec::new();
+    ) -> Result<Vec<ResultRow>, LoadError> {
+        let mut rows: Vec<ResultRow> = Vec::new();
         let mut state: Option<Vec<u8>> = None;
         loop {
             let paging_state = state.as_deref();

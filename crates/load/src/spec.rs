@@ -36,7 +36,7 @@ impl Workload {
 
 /// One request rate for a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct RateStep {
     /// Requests a second, over all threads. Zero for a pause.
     pub rate_per_s: f64,
     /// Duration, seconds.
@@ -51,7 +51,7 @@ pub enum Pacing {
     /// due.
     Open(
         /// Steps, one after another.
-        Vec<Step>,
+        Vec<RateStep>,
     ),
     /// Closed loop: `in_flight` requests over all connections, each answer followed by a new
     /// request.
@@ -87,7 +87,7 @@ pub enum ValueSizes {
 
 /// Layout of the rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rows {
+pub struct RowLayout {
     /// Keyspace of the tables.
     pub keyspace: String,
     /// Blob columns of a row. Five columns are `standard1` of cassandra-stress.
@@ -140,7 +140,7 @@ pub struct Spec {
     /// Key space.
     pub keys: Keys,
     /// Layout of the rows.
-    pub rows: Rows,
+    pub rows: RowLayout,
     /// Share of writes in a mixed load, 0 to 1.
     pub write_ratio: f64,
     /// True to read with `BYPASS CACHE`.
@@ -182,7 +182,7 @@ impl Default for Spec {
             max_in_flight: 10_000,
             threads: 1,
             keys: Keys { population: 100_000, distribution: Distribution::Uniform, slice: (1, 1) },
-            rows: Rows {
+            rows: RowLayout {
                 keyspace: "keyspace1".to_string(),
                 columns: 5,
                 value_bytes: 34,
@@ -223,10 +223,10 @@ impl Spec {
     }
 
     /// Returns the measured steps, without the warm-up.
-    pub(crate) fn steps(&self) -> Vec<Step> {
+    pub(crate) fn steps(&self) -> Vec<RateStep> {
         match &self.pacing {
             Pacing::Open(steps) => steps.clone(),
-            Pacing::Closed { seconds, .. } => vec![Step { rate_per_s: 0.0, seconds: *seconds }],
+            Pacing::Closed { seconds, .. } => vec![RateStep { rate_per_s: 0.0, seconds: *seconds }],
         }
     }
 
@@ -281,7 +281,7 @@ impl Spec {
                         "workload `prefill` runs as a closed loop; give --in-flight, not --rate".into(),
                     ));
                 }
-                let ok = |step: &Step| (0.0..=1e9).contains(&step.rate_per_s) && seconds_ok(step.seconds);
+                let ok = |step: &RateStep| (0.0..=1e9).contains(&step.rate_per_s) && seconds_ok(step.seconds);
                 if steps.is_empty() || !steps.iter().all(ok) {
                     return Err(usage(
                         "--rate expects rates of 0 to 1e9 a second and times of 0 s to 30 days".into(),
@@ -347,7 +347,7 @@ mod tests {
         check(|s| s.consistency = "local_quorum".into(), "");
         check(|s| s.workload = Workload::Slice, "--rows-per-partition");
         check(|s| s.pacing = Pacing::Open(vec![]), "--rate");
-        check(|s| s.pacing = Pacing::Open(vec![Step { rate_per_s: -1.0, seconds: 1.0 }]), "--rate");
+        check(|s| s.pacing = Pacing::Open(vec![RateStep { rate_per_s: -1.0, seconds: 1.0 }]), "--rate");
         check(|s| s.pacing = Pacing::Closed { in_flight: 0, seconds: 1.0 }, "--in-flight");
     }
 

@@ -176,7 +176,7 @@ impl SqlFlags {
 mod tests {
     use super::*;
     use crate::commands::{OtherCommand, SweepTarget, UslTarget, command};
-    use crate::spec::Step;
+    use crate::spec::RateStep;
 
     fn parsed(line: &str) -> Result<OtherCommand, LoadError> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/queries");
@@ -258,7 +258,7 @@ mod tests {
     fn flags_become_a_spec() {
         let open = spec("--queries @/tpch --only q03,q07 --search-path tpch --rate 2:10s,4 --duration 5s")
             .expect("the flags are valid");
-        let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
+        let step = |rate_per_s, seconds| RateStep { rate_per_s, seconds };
         assert_eq!(open.pacing, Pacing::Open(vec![step(2.0, 10.0), step(4.0, 5.0)]));
         assert_eq!(open.setup, ["SET search_path TO tpch"]);
         let json = serde_json::to_string(&SqlSpec { password: Some("secret".into()), ..open }).expect("data");

@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, Exp1};
 use wire::{Direction, Encoder, Execute, QueryParams, Request, Value, ValuesBuf, Version};
 
-use crate::spec::{Rows, Spec, ValueSizes, Workload};
+use crate::spec::{RowLayout, Spec, ValueSizes, Workload};
 use crate::{LoadError, session::Prepared};
 
 /// Length of a key, bytes: its number, big-endian.
@@ -28,7 +28,7 @@ pub(crate) struct RowId {
 }
 
 /// Returns the table of a load, with its keyspace.
-pub(crate) fn table(rows: &Rows) -> String {
+pub(crate) fn table(rows: &RowLayout) -> String {
     match (rows.per_partition, rows.columns) {
         (0, 5) => format!("{}.standard1", rows.keyspace),
         (0, columns) => format!("{}.columns{columns}", rows.keyspace),
@@ -37,7 +37,7 @@ pub(crate) fn table(rows: &Rows) -> String {
 }
 
 /// Returns the statements that create keyspace and table if they are missing.
-pub(crate) fn definitions(rows: &Rows) -> [String; 2] {
+pub(crate) fn definitions(rows: &RowLayout) -> [String; 2] {
     let keyspace = format!(
         "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
         rows.keyspace, rows.replication

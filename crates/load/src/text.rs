@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Operations, Report, Step};
+use crate::report::{Operations, Report, StepReport};
 use crate::timeline::Second;
 
 /// Formats a time given in microseconds, in a suitable unit.
@@ -53,7 +53,7 @@ impl Report {
 }
 
 /// Formats a step. `labels` name the reads and the writes.
-pub(crate) fn step_text(out: &mut String, step: &Step, labels: [&str; 2]) {
+pub(crate) fn step_text(out: &mut String, step: &StepReport, labels: [&str; 2]) {
     let pacing = match step.rate_per_s {
         Some(rate) => format!("open loop, {rate:.0}/s configured"),
         None => "closed loop".to_string(),

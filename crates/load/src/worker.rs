@@ -37,7 +37,7 @@ const SEND_MAX: usize = 512;
 
 /// A connection of the plan, kept while its socket is down.
 #[derive(Debug)]
-struct Place {
+struct WorkerConnection {
     host: usize,
     shard: Option<(Shards, u32)>,
     quota: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Worker {
     plan: Plan,
     channels: Channels,
     poller: Poller,
-    places: Vec<Place>,
+    places: Vec<WorkerConnection>,
     /// Next place to search for a free stream.
     next_place: usize,
     /// For each shard its places, and the next one to search.
@@ -87,7 +87,7 @@ impl Worker {
             if let Some((places, _)) = owner {
                 places.push(index);
             }
-            places.push(Place {
+            places.push(WorkerConnection {
                 host: opened.host,
                 shard: opened.shard,
                 quota: opened.quota,
@@ -513,7 +513,7 @@ impl Worker {
     }
 
     fn request_reopen(&self, index: usize) {
-        let Place { host, shard, .. } = self.places[index];
+        let WorkerConnection { host, shard, .. } = self.places[index];
         // The connector outlives the workers.
         drop(self.channels.wanted.send(Wanted { worker: self.plan.worker, connection: index, host, shard }));
     }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use fake::{Fake, Script};
 use load::session::Session;
-use load::{Experiment, LoadError, Pacing, RepeatedLoad, Report, Spec, Step, StepReport, StopFlag, Workload};
+use load::{
+    Experiment, LoadError, Pacing, RateStep, RepeatedLoad, Report, Spec, StepReport, StopFlag, Workload,
+};
 
 fn spec(fake: &Fake) -> Spec {
     Spec {
@@ -23,7 +25,7 @@ fn spec(fake: &Fake) -> Spec {
 }
 
 fn open(rate_per_s: f64, seconds: f64) -> Pacing {
-    Pacing::Open(vec![Step { rate_per_s, seconds }])
+    Pacing::Open(vec![RateStep { rate_per_s, seconds }])
 }
 
 fn check_balance(step: &StepReport) {
@@ -79,7 +81,7 @@ fn open_loop_arrivals_do_not_depend_on_the_server() {
 fn steps_and_warm_up_are_reported_separately() {
     let (report, _fake) = check(Script::default(), |s| {
         s.warmup_s = 0.1;
-        let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
+        let step = |rate_per_s, seconds| RateStep { rate_per_s, seconds };
         s.pacing = Pacing::Open(vec![step(500.0, 0.2), step(0.0, 0.1), step(3000.0, 0.2)]);
     });
     let due: Vec<f64> = report.steps.iter().map(|step| step.due as f64).collect();

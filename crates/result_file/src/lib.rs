@@ -2,8 +2,8 @@
 //! variable [`FOLDER`] names a folder. `cargo xtask benchmarks` renders `docs/benchmarks.md` from
 //! the files in `bench/results`, so a number of that page is never typed.
 //!
-//! 1. A benchmark makes a [`Run`] for each command that repeats a part of it, and adds rows.
-//! 2. [`Run::finish`] adds date, commit and machine, and makes a block of lines of them.
+//! 1. A benchmark makes a [`ResultRun`] for each command that repeats a part of it, and adds rows.
+//! 2. [`ResultRun::finish`] adds date, commit and machine, and makes a block of lines of them.
 //! 3. The block takes the place of the older block of the same command in the section's file. Other
 //!    blocks and the head of the file stay.
 //!
@@ -35,7 +35,7 @@ pub struct Section {
 
 /// Results of one command.
 #[derive(Debug)]
-pub struct Run {
+pub struct ResultRun {
     section: Section,
     command: String,
     samples: u32,
@@ -43,19 +43,19 @@ pub struct Run {
     rows: Vec<String>,
 }
 
-impl Run {
+impl ResultRun {
     /// Begins the results of a command, and prints it. `samples` is the number of samples behind
     /// each result.
     #[must_use]
-    pub fn new(section: Section, command: impl Into<String>, samples: u32) -> Run {
+    pub fn new(section: Section, command: impl Into<String>, samples: u32) -> ResultRun {
         let command = command.into();
         println!("{command}");
-        Run { section, command, samples: samples.max(1), note: "", rows: Vec::new() }
+        ResultRun { section, command, samples: samples.max(1), note: "", rows: Vec::new() }
     }
 
     /// Adds sentences that explain the results.
     #[must_use]
-    pub fn note(mut self, sentences: &'static str) -> Run {
+    pub fn note(mut self, sentences: &'static str) -> ResultRun {
         self.note = sentences;
         self
     }
@@ -106,7 +106,7 @@ impl Run {
     /// Returns the block of lines of these results.
     fn block(&self, date: &str, commit: &str, machine: &str) -> String {
         let note = if self.note.is_empty() { String::new() } else { format!("note: {}\n", self.note) };
-        let Run { command, samples, rows, .. } = self;
+        let ResultRun { command, samples, rows, .. } = self;
         let rows = rows.join("\n");
         format!(
             "date: {date}\ncommit: {commit}\ncommand: {command}\nmachine: {machine}\nruns: {samples}\n{note}{rows}\n"
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn block_has_the_lines_of_the_format() {
-        let mut run = Run::new(SECTION, "cargo bench -p a", 3).note("A note.");
+        let mut run = ResultRun::new(SECTION, "cargo bench -p a", 3).note("A note.");
         run.row("first", "1 · 2", "µs");
         run.row_with_goal("second", "0.5", "", "1", false);
         let expected = "date: 2026-11-25\ncommit: 0a1b2c3d\ncommand: cargo bench -p a\nmachine: M.\nruns: 3\n\

@@ -20,7 +20,7 @@ mod server;
 
 use batcher::{Limits, Strategy};
 
-use run::{Keys, Load, Step, run};
+use run::{Keys, Load, StepResults, run};
 use server::{PEAK_N, PEAK_PER_S, RESPONSE_US};
 
 /// Commands a second of the open loop: twice as many operations are half of the most that the
@@ -67,7 +67,7 @@ fn configurations() -> [(&'static str, Strategy<u32>, Limits); 9] {
     ]
 }
 
-fn print(step: &Step, offered: f64) {
+fn print(step: &StepResults, offered: f64) {
     let deviation = (step.per_s / offered - 1.0) * 100.0;
     println!(
         "  {:>9} keys, θ {:<4}  {:>7.0}/s ({deviation:+6.1} %)  p50 {:>8.1} ms  p99 {:>8.1} ms  I/O done ÷ asked \

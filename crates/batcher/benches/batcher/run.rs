@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use batcher::{Batcher, Clock, Limits, Strategy};
+use batcher::{Batcher, BatcherClock, Limits, Strategy};
 
 use crate::database::{Count, Database};
 use crate::executor::{Executor, now_us, sleep_us, spawn};
@@ -35,7 +35,7 @@ pub(crate) enum Load {
 
 /// Results of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct StepResults {
     pub(crate) keys: Keys,
     /// Commands that ended during the step, a second.
     pub(crate) per_s: f64,
@@ -47,7 +47,7 @@ pub(crate) struct Step {
     pub(crate) n_most: usize,
 }
 
-const CLOCK: Clock = Clock { wall_us: now_us, steady_us: now_us };
+const CLOCK: BatcherClock = BatcherClock { wall_us: now_us, steady_us: now_us };
 
 /// Runs the steps in one run. Returns their results.
 ///
@@ -59,7 +59,7 @@ pub(crate) fn run(
     steps: &[Keys],
     seconds: u64,
     load: Load,
-) -> Vec<Step> {
+) -> Vec<StepResults> {
     let mut executor = Executor::new();
     let database = Database::new(Scalability);
     let batcher = Batcher::new(database.clone(), limits).with_strategy(strategy).with_clock(CLOCK);
@@ -112,7 +112,7 @@ pub(crate) fn run(
         found.sort_unstable();
         done += found.len() as u64;
         let at = |part: f64| found.get((found.len() as f64 * part) as usize).copied().unwrap_or(0);
-        results.push(Step {
+        results.push(StepResults {
             keys: *keys,
             per_s: found.len() as f64 / seconds as f64,
             p50_us: at(0.5),

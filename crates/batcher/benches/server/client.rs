@@ -29,8 +29,8 @@ pub(crate) const PARTITIONS: i32 = 64;
 
 type Key = (i32,);
 /// Number of the last command, 0 before the first.
-type Row = (i64,);
-type Table = CqlStore<Key, Row>;
+type NumberRow = (i64,);
+type Table = CqlStore<Key, NumberRow>;
 
 /// Command of a partition with its number.
 struct Numbered {
@@ -38,7 +38,7 @@ struct Numbered {
     number: i64,
 }
 
-impl Command<Key, Row> for Numbered {
+impl Command<Key, NumberRow> for Numbered {
     /// The number that it found.
     type Out = i64;
 
@@ -47,7 +47,7 @@ impl Command<Key, Row> for Numbered {
         footprint.writes.push(self.key);
     }
 
-    fn apply(self, view: &mut View<'_, Key, Row>) -> i64 {
+    fn apply(self, view: &mut View<'_, Key, NumberRow>) -> i64 {
         let found = view.get(&self.key).copied().unwrap_or_default();
         view.set(&self.key, (self.number,));
         found.0
@@ -73,21 +73,21 @@ pub(crate) const PER_PARTITION: Strategy<Key> = Strategy::PerPartition {
 };
 
 /// Commands that have ended, and the signal to stop.
-pub(crate) struct Progress {
+pub(crate) struct ClientProgress {
     pub(crate) ended: AtomicU64,
     pub(crate) is_over: AtomicBool,
-    /// Response times since [`Progress::take_responses`], ns.
+    /// Response times since [`ClientProgress::take_responses`], ns.
     responses: Mutex<Histogram<u64>>,
 }
 
-impl Default for Progress {
-    fn default() -> Progress {
+impl Default for ClientProgress {
+    fn default() -> ClientProgress {
         let responses = Mutex::new(Histogram::new(3).expect("three digits are valid"));
-        Progress { ended: AtomicU64::new(0), is_over: AtomicBool::new(false), responses }
+        ClientProgress { ended: AtomicU64::new(0), is_over: AtomicBool::new(false), responses }
     }
 }
 
-impl Progress {
+impl ClientProgress {
     /// Counts a command that began at `began`, given its number and the number that it found.
     fn end(&self, number: i64, found: i64, began: Instant) {
         assert_eq!(found, number - 1, "a command finds the number of the one before it");
@@ -107,7 +107,7 @@ impl Progress {
 
 /// Runs commands over an empty table until `progress` stops them, and compares the table with the
 /// result of running them in order.
-pub(crate) fn run(way: Way, address: &str, table: &str, progress: &Progress) {
+pub(crate) fn run(way: Way, address: &str, table: &str, progress: &ClientProgress) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (session, store) = runtime.block_on(open(address, table));
     // The number of commands of each partition that ran.
@@ -145,7 +145,7 @@ async fn open(address: &str, table: &str) -> (Arc<Session>, Table) {
 }
 
 /// Runs the commands of a partition, one after the other. Returns their number.
-async fn partition(key: i32, store: &Table, progress: &Progress) -> i64 {
+async fn partition(key: i32, store: &Table, progress: &ClientProgress) -> i64 {
     let mut number = 0;
     let mut stamp_us = 0;
     while !progress.is_over.load(Ordering::Relaxed) {
@@ -161,7 +161,7 @@ async fn partition(key: i32, store: &Table, progress: &Progress) -> i64 {
 }
 
 /// [`Way::Threads`]. Each operation blocks its thread until it has ended.
-fn threads(runtime: &Runtime, store: &Table, progress: &Progress) -> Vec<i64> {
+fn threads(runtime: &Runtime, store: &Table, progress: &ClientProgress) -> Vec<i64> {
     let (end, ended) = oneshot::channel::<()>();
     std::thread::scope(|scope| {
         let of = |key| scope.spawn(move || runtime.handle().block_on(partition(key, store, progress)));
@@ -175,7 +175,12 @@ fn threads(runtime: &Runtime, store: &Table, progress: &Progress) -> Vec<i64> {
 }
 
 /// [`Way::Library`].
-async fn stream(strategy: Strategy<Key>, limits: Limits, store: Table, progress: &Progress) -> Vec<i64> {
+async fn stream(
+    strategy: Strategy<Key>,
+    limits: Limits,
+    store: Table,
+    progress: &ClientProgress,
+) -> Vec<i64> {
     let (handle, drive) = Batcher::new(store, limits).with_strategy(strategy).start();
     let driven = spawn_local(drive);
     let mut numbers = vec![0; PARTITIONS as usize];

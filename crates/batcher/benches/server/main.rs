@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use batcher::Strategy;
-use result_file::{Run, Section};
+use result_file::{ResultRun, Section};
 
-use client::{PARTITIONS, PER_PARTITION, Progress, Way};
+use client::{ClientProgress, PARTITIONS, PER_PARTITION, Way};
 use host::Host;
 
 const SECTION: Section = Section {
@@ -62,7 +62,7 @@ struct Measured {
 }
 
 fn measure(way: Way, host: &Host, table: &str) -> Measured {
-    let progress = Progress::default();
+    let progress = ClientProgress::default();
     std::thread::scope(|scope| {
         let client = scope.spawn(|| client::run(way, &host.line.address(), table, &progress));
         let now = || {
@@ -116,7 +116,7 @@ fn main() {
 
 fn report(ways: [Measured; WAYS.len()]) {
     let [one, threads, futures, stream, batches, small] = ways;
-    let mut run = Run::new(SECTION, COMMAND, ROUNDS as u32).note(
+    let mut run = ResultRun::new(SECTION, COMMAND, ROUNDS as u32).note(
         "A server on one core, with a delay line of 1 ms each way that shares the core, and the client on another. A \
          command reads a row and writes it, 64 rows in turn, closed loop, through the CQL store and the driver \
          scylla. Threads and futures run the same code, a command at a time for each partition. Batches have at most \

@@ -4,7 +4,7 @@
 use batcher::{Limits, Strategy};
 
 use crate::executor::now_us;
-use crate::history::{Change, Run};
+use crate::history::{Change, HistoryRun};
 use crate::order::strategies;
 use crate::seeds::seeds;
 use crate::store::Sim;
@@ -21,7 +21,7 @@ fn push_waits_while_the_batcher_is_full() {
             // The store does not answer before this time.
             store.0.borrow_mut().fixed_us = 1_000_000;
             let changes: Vec<Change> = (0..100).map(|number| Change::new(number, &[1], &[1])).collect();
-            let mut run = Run::new(&store, limits, strategy, changes, 0);
+            let mut run = HistoryRun::new(&store, limits, strategy, changes, 0);
             run.executor.run(|| now_us() > 0);
             assert_eq!(run.pushed.get(), 2 * commands_max, "{strategy:?}");
             let answers = run.answers.clone();
@@ -52,7 +52,7 @@ fn operations_use_the_whole_limit() {
         let store = Sim::<true>::new(1, iops_in_flight);
         let changes =
             (0..1000).map(|number| Change::new(number, &[number as u32], &[number as u32])).collect();
-        Run::new(&store, limits, strategy, changes, 0).finish(1000);
+        HistoryRun::new(&store, limits, strategy, changes, 0).finish(1000);
         assert_eq!(store.0.borrow().in_flight_most, iops_in_flight);
     }
 }
@@ -64,7 +64,7 @@ fn few_slots_run_at_once() {
         let store = Sim::<true>::new(1, 1000);
         let slots = |number: u32| [3 * number, 3 * number + 1, 3 * number + 2];
         let change = |number: u32| Change::new(number as usize, &slots(number)[..2], &slots(number)[1..]);
-        Run::new(&store, limits, strategy, (0..300).map(change).collect(), 0).finish(300);
+        HistoryRun::new(&store, limits, strategy, (0..300).map(change).collect(), 0).finish(300);
         // Each command has two reads and two writes.
         assert_eq!(store.0.borrow().in_flight_most, 2 * (iops_max / 4).max(1));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use batcher::{Error, Limits, Strategy};
 
 use crate::executor::{Executor, now_us, sleep_us};
-use crate::history::{Answers, Change, Run, Sequential, random_changes};
+use crate::history::{Answers, Change, HistoryRun, Sequential, random_changes};
 use crate::order::{random_limits, strategies};
 use crate::seeds::seeds;
 use crate::store::{Faults, Sim};
@@ -68,7 +68,7 @@ fn crash<const STAMPS: bool>(seed: u64) {
         store.0.borrow_mut().tail = (random.below(2) == 0).then_some(1.5);
         store.0.borrow_mut().faults =
             Faults { refused: rate, unknown: rate, copied: if STAMPS { 20 } else { 0 } };
-        let mut run = Run::new(&store, limits, strategy, changes.clone(), random.below(2000));
+        let mut run = HistoryRun::new(&store, limits, strategy, changes.clone(), random.below(2000));
         let mut steps = random.below(3000);
         run.executor.run(|| {
             steps = steps.saturating_sub(1);
@@ -98,7 +98,8 @@ fn failure<const STAMPS: bool>(seed: u64) {
         let store = Sim::<STAMPS>::new(seed, limits.iops_in_flight);
         store.0.borrow_mut().faults = Faults { refused: 5, unknown: 5, copied: 0 };
         store.0.borrow_mut().tail = (random.below(2) == 0).then_some(1.5);
-        let (answers, acknowledged) = Run::new(&store, limits, strategy, changes.clone(), 500).finish(100);
+        let (answers, acknowledged) =
+            HistoryRun::new(&store, limits, strategy, changes.clone(), 500).finish(100);
         let prefix = answers.values().take_while(|answer| answer.is_ok()).count();
         assert_eq!(acknowledged, prefix);
         assert!(!answers.values().any(|answer| matches!(answer, Err(Error::Dropped))));
@@ -120,7 +121,7 @@ fn nothing_is_sent_after_a_failure() {
             let limits = Limits { retries: 0, ..random_limits(&mut random, 0) };
             let store = Sim::<true>::new(seed, limits.iops_in_flight);
             let changes = random_changes(&mut random, 100, false);
-            let mut run = Run::new(&store, limits, strategy, changes, 0);
+            let mut run = HistoryRun::new(&store, limits, strategy, changes, 0);
             let healthy_sends = random.below(100) as usize;
             run.executor.run(|| store.0.borrow().sent.len() >= healthy_sends);
             store.0.borrow_mut().faults.refused = 100;
@@ -141,7 +142,8 @@ fn dropped_batcher_ends_its_commands() {
         for strategy in strategies(&mut random) {
             let limits = random_limits(&mut random, 1);
             let store = Sim::<true>::new(seed, limits.iops_in_flight);
-            let mut run = Run::new(&store, limits, strategy, random_changes(&mut random, 100, true), 0);
+            let mut run =
+                HistoryRun::new(&store, limits, strategy, random_changes(&mut random, 100, true), 0);
             let mut steps = random.below(300);
             run.executor.run(|| {
                 steps = steps.saturating_sub(1);
@@ -160,7 +162,7 @@ fn panicking_command_ends_all_commands() {
         let mut changes: Vec<Change> = (0..20).map(|number| Change::new(number, &[1], &[2])).collect();
         changes[15] = changes[15].clone().panicking();
         let limits = Limits { commands_max: 10, ..Limits::default() };
-        let mut run = Run::new(&store, limits, strategy, changes, 0);
+        let mut run = HistoryRun::new(&store, limits, strategy, changes, 0);
         let run_all = std::panic::AssertUnwindSafe(|| run.executor.run(|| false));
         std::panic::catch_unwind(run_all).expect_err("the command panics");
         run.executor.cancel(run.drive);
@@ -186,7 +188,7 @@ fn commands_that_skip_older_ones_run_exactly_once() {
         while from < changes.len() {
             let strategy = strategies(&mut random)[random.below(4) as usize];
             let rest = changes[from..].to_vec();
-            let mut run = Run::on(executor, &store, limits, strategy, rest, 100);
+            let mut run = HistoryRun::on(executor, &store, limits, strategy, rest, 100);
             let mut steps = random.below(2000) + crashes * 10;
             let handle = run.handle.clone();
             run.executor.run(|| {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use batcher::{Batcher, Clock, Command, Error, Footprint, Handle, Limits, Strategy, View};
+use batcher::{Batcher, BatcherClock, Command, Error, Footprint, Handle, Limits, Strategy, View};
 
 use crate::executor::{self, Executor};
 use crate::store::{Fault, Sim};
@@ -23,11 +23,11 @@ pub(crate) struct Change {
     number: usize,
     pub(crate) reads: Vec<u32>,
     pub(crate) writes: Vec<u32>,
-    kind: Kind,
+    kind: HistoryKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HistoryKind {
     /// Writes each slot that it declares, and deletes none.
     Plain,
     /// Leaves slots out and deletes some, depending on what it reads.
@@ -41,17 +41,17 @@ impl Change {
     pub(crate) fn new(number: usize, reads: &[u32], writes: &[u32]) -> Change {
         let reads = reads.to_vec();
         let writes = writes.to_vec();
-        Change { number, reads, writes, kind: Kind::Plain }
+        Change { number, reads, writes, kind: HistoryKind::Plain }
     }
 
     /// Creates a command that changes a slot and may be run again after a restart.
     pub(crate) fn once(number: usize, slot: u32) -> Change {
-        Change { kind: Kind::Once, ..Change::new(number, &[slot], &[slot]) }
+        Change { kind: HistoryKind::Once, ..Change::new(number, &[slot], &[slot]) }
     }
 
     /// Makes the command panic when it runs.
     pub(crate) fn panicking(self) -> Change {
-        Change { kind: Kind::Panics, ..self }
+        Change { kind: HistoryKind::Panics, ..self }
     }
 
     /// Returns the output and the writes, given the values of `reads`.
@@ -60,7 +60,7 @@ impl Change {
         values: impl Iterator<Item = Option<Value>>,
     ) -> (u64, Vec<(u32, Option<Value>)>) {
         let mut values = values.peekable();
-        if self.kind == Kind::Once
+        if self.kind == HistoryKind::Once
             && values.peek().is_some_and(|value| value.is_some_and(|it| it.by >= self.number))
         {
             return (0, Vec::new());
@@ -69,7 +69,7 @@ impl Change {
         let out =
             hashes.fold(self.number as u64, |hash, next| Random::new(hash ^ next.rotate_left(17)).next_u64());
         let mut writes = Vec::new();
-        let is_fickle = self.kind == Kind::Fickle;
+        let is_fickle = self.kind == HistoryKind::Fickle;
         for (index, slot) in self.writes.iter().enumerate() {
             let hash = Random::new(out.wrapping_add(index as u64)).next_u64();
             match hash % 6 {
@@ -91,7 +91,7 @@ impl Command<u32, Value> for Change {
     }
 
     fn apply(self, view: &mut View<'_, u32, Value>) -> u64 {
-        assert!(self.kind != Kind::Panics, "this command panics");
+        assert!(self.kind != HistoryKind::Panics, "this command panics");
         let (out, writes) = self.run(self.reads.iter().map(|slot| view.get(slot).copied()));
         for (slot, value) in writes {
             match value {
@@ -106,7 +106,7 @@ impl Command<u32, Value> for Change {
 /// Creates `count` random commands over few slots. Some read nothing, some write nothing.
 pub(crate) fn random_changes(random: &mut Random, count: usize, is_fickle: bool) -> Vec<Change> {
     let slots = 1 + random.below(9);
-    let kind = if is_fickle { Kind::Fickle } else { Kind::Plain };
+    let kind = if is_fickle { HistoryKind::Fickle } else { HistoryKind::Plain };
     let mut change = |number| {
         let mut some = || {
             let used = random.below(4);
@@ -150,7 +150,7 @@ impl Sequential {
 pub(crate) type Answers = BTreeMap<usize, Result<u64, Error<Fault>>>;
 
 /// A run of commands in a batcher.
-pub(crate) struct Run<const STAMPS: bool> {
+pub(crate) struct HistoryRun<const STAMPS: bool> {
     pub(crate) executor: Executor,
     pub(crate) answers: Rc<RefCell<Answers>>,
     /// Number of commands that the batcher has accepted.
@@ -161,9 +161,10 @@ pub(crate) struct Run<const STAMPS: bool> {
 }
 
 /// The clocks of virtual time.
-pub(crate) const CLOCK: Clock = Clock { wall_us: executor::now_us, steady_us: executor::now_us };
+pub(crate) const CLOCK: BatcherClock =
+    BatcherClock { wall_us: executor::now_us, steady_us: executor::now_us };
 
-impl<const STAMPS: bool> Run<STAMPS> {
+impl<const STAMPS: bool> HistoryRun<STAMPS> {
     /// Prepares a run. One task pushes the commands, with random pauses below `pause_us`.
     pub(crate) fn new(
         store: &Sim<STAMPS>,
@@ -171,8 +172,8 @@ impl<const STAMPS: bool> Run<STAMPS> {
         strategy: Strategy<u32>,
         changes: Vec<Change>,
         pause_us: u64,
-    ) -> Run<STAMPS> {
-        Run::on(Executor::new(), store, limits, strategy, changes, pause_us)
+    ) -> HistoryRun<STAMPS> {
+        HistoryRun::on(Executor::new(), store, limits, strategy, changes, pause_us)
     }
 
     /// Prepares a run after others, on the same executor.
@@ -183,7 +184,7 @@ impl<const STAMPS: bool> Run<STAMPS> {
         strategy: Strategy<u32>,
         changes: Vec<Change>,
         pause_us: u64,
-    ) -> Run<STAMPS> {
+    ) -> HistoryRun<STAMPS> {
         let batcher = Batcher::new(store.clone(), limits).with_strategy(strategy).with_clock(CLOCK);
         let (handle, drive) = batcher.start();
         let answers = Rc::new(RefCell::new(Answers::new()));
@@ -212,7 +213,7 @@ impl<const STAMPS: bool> Run<STAMPS> {
             }
         });
         let drive = executor.spawn(async move { drop(drive.await) });
-        Run { executor, answers, pushed, handle, drive }
+        HistoryRun { executor, answers, pushed, handle, drive }
     }
 
     /// Runs until nothing can run. Returns the answers, of which there is one for each command, and

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use batcher::{Limits, Strategy};
 
 use crate::executor::now_us;
-use crate::history::{Change, Run, Sequential, random_changes};
+use crate::history::{Change, HistoryRun, Sequential, random_changes};
 use crate::seeds::seeds;
 use crate::store::{Faults, Sim};
 use testkit::Random;
@@ -41,7 +41,8 @@ fn check<const STAMPS: bool>(seed: u64, faults: Faults) {
         // In half of the runs single operations take far longer than others.
         store.0.borrow_mut().tail = (random.below(2) == 0).then_some(1.5);
         let pause_us = random.below(3000);
-        let (answers, acknowledged) = Run::new(&store, limits, strategy, changes, pause_us).finish(count);
+        let (answers, acknowledged) =
+            HistoryRun::new(&store, limits, strategy, changes, pause_us).finish(count);
         let outs: Vec<u64> = answers.into_values().map(Result::unwrap).collect();
         assert_eq!(outs, expected.outs, "{strategy:?}");
         assert_eq!(acknowledged, count);
@@ -75,7 +76,7 @@ fn batch_uses_each_slot_once_in_two_phases() {
         }
         let limits = Limits { iops_max: usize::MAX, ..random_limits(&mut random, 0) };
         let store = Sim::<true>::new(seed, limits.iops_in_flight);
-        Run::new(&store, limits, Strategy::Phases, changes, 0).finish(count);
+        HistoryRun::new(&store, limits, Strategy::Phases, changes, 0).finish(count);
         let mut phases = 0;
         let mut is_write = None;
         let mut used = BTreeSet::new();
@@ -97,7 +98,7 @@ fn slots_left_out_cost_one_more_phase_of_reads() {
         let changes = random_changes(&mut Random::new(seed), 100, true);
         let store = Sim::<true>::new(seed, 256);
         store.0.borrow_mut().random_us = 0;
-        Run::new(&store, Limits::default(), Strategy::Phases, changes, 0).finish(100);
+        HistoryRun::new(&store, Limits::default(), Strategy::Phases, changes, 0).finish(100);
         let content = store.0.borrow();
         let starts_us: BTreeSet<u64> = content.sent.iter().map(|sent| sent.at_us).collect();
         assert!(starts_us.len() <= 3, "phases begin at {starts_us:?}");
@@ -114,7 +115,7 @@ fn pipelined_slot_is_read_once_and_written_for_all_that_wait() {
         let changes = (0..count).map(|number| Change::new(number, &[7], &[7])).collect();
         let store = Sim::<true>::new(seed, 256);
         // All commands wait from the start.
-        Run::new(&store, Limits::default(), Strategy::Pipelined, changes, 0).finish(count);
+        HistoryRun::new(&store, Limits::default(), Strategy::Pipelined, changes, 0).finish(count);
         let sent: Vec<bool> = store.0.borrow().sent.iter().map(|sent| sent.is_write).collect();
         assert_eq!(sent, [false, true]);
     });
@@ -127,7 +128,7 @@ fn pipelined_command_waits_for_its_own_slots_only() {
     let store = Sim::<true>::new(1, 256);
     (store.0.borrow_mut().fixed_us, store.0.borrow_mut().random_us) = (1000, 0);
     store.0.borrow_mut().slow = Some((0, 100_000));
-    let mut run = Run::new(&store, Limits::default(), Strategy::Pipelined, changes.collect(), 0);
+    let mut run = HistoryRun::new(&store, Limits::default(), Strategy::Pipelined, changes.collect(), 0);
     run.executor.run(|| now_us() > 50_000);
     let early: Vec<usize> = run.answers.borrow().keys().copied().collect();
     assert_eq!(early, (0..100).filter(|number| number % 10 != 0).collect::<Vec<_>>());
@@ -148,9 +149,9 @@ fn writes_win_after_the_clock_stepped_back() {
         let expected = Sequential::of(&changes);
         let later = changes.split_off(50);
         let store = Sim::<true>::new(seed, 256);
-        Run::new(&store, Limits::default(), Strategy::Pipelined, changes, 500).finish(50);
+        HistoryRun::new(&store, Limits::default(), Strategy::Pipelined, changes, 500).finish(50);
         // Each run begins at time 0, and with stamps from there.
-        Run::new(&store, Limits::default(), Strategy::Pipelined, later, 500).finish(50);
+        HistoryRun::new(&store, Limits::default(), Strategy::Pipelined, later, 500).finish(50);
         assert_eq!(store.values(), expected.state);
     });
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use batcher::{Footprint, Limits, Rules, Strategy, levels};
 
 use crate::executor::now_us;
-use crate::history::{Change, Run, Sequential, Value, random_changes};
+use crate::history::{Change, HistoryRun, Sequential, Value, random_changes};
 use crate::seeds::seeds;
 use crate::store::Sim;
 use testkit::Random;
@@ -109,7 +109,7 @@ fn worked_example_takes_two_rounds() {
         let count = changes.len();
         let store = Sim::<true>::new(1, 256);
         (store.0.borrow_mut().fixed_us, store.0.borrow_mut().random_us) = (1000, 0);
-        Run::new(&store, Limits::default(), strategy, changes, 0).finish(count);
+        HistoryRun::new(&store, Limits::default(), strategy, changes, 0).finish(count);
         (now_us() / 1000, store.0.borrow().sent.len())
     };
     let partition = |slot: &u32| u64::from(*slot > 2);

@@ -3,7 +3,7 @@
 use batcher::{Limits, Strategy};
 
 use crate::executor::now_us;
-use crate::history::{Change, Run};
+use crate::history::{Change, HistoryRun};
 use crate::store::Sim;
 use testkit::Random;
 
@@ -26,7 +26,7 @@ fn throughput(strategy: Strategy<u32>, keys: u32, theta: f64, tail: Option<f64>)
     let (fixed_us, random_us) = if tail.is_some() { (0, 4000) } else { (2000, 0) };
     (store.0.borrow_mut().fixed_us, store.0.borrow_mut().random_us) = (fixed_us, random_us);
     store.0.borrow_mut().tail = tail;
-    let mut run = Run::new(&store, limits, strategy, skewed(COUNT, keys, theta), 0);
+    let mut run = HistoryRun::new(&store, limits, strategy, skewed(COUNT, keys, theta), 0);
     let answers = run.answers.clone();
     run.executor.run(|| answers.borrow().len() >= COUNT / 10 * 9);
     let per_s = answers.borrow().len() as f64 / now_us() as f64 * 1e6;
@@ -78,7 +78,7 @@ fn over_law(strategy: Strategy<u32>, law: (f64, f64), limits: Limits) -> (f64, u
     const COUNT: usize = 100_000;
     let store = Sim::<true>::new(1, limits.iops_in_flight);
     store.0.borrow_mut().law = Some(law);
-    let run = Run::new(&store, limits, strategy, skewed(COUNT, 1_000_000, 0.0), 0);
+    let run = HistoryRun::new(&store, limits, strategy, skewed(COUNT, 1_000_000, 0.0), 0);
     let handle = run.handle.clone();
     let mut run = run;
     let answers = run.answers.clone();

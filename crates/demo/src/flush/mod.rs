@@ -14,7 +14,7 @@
 
 pub(crate) mod published;
 
-use load::{Keys, Pacing, Report, Rows, Spec, Step, Workload};
+use load::{Keys, Pacing, RateStep, Report, RowLayout, Spec, Workload};
 
 use crate::error::DemoError;
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
@@ -108,9 +108,9 @@ pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
 
 fn writes(stage: &Stage, pacing: Pacing) -> Spec {
     let plain = stage.spec(ADMIN, Workload::Write, pacing);
-    let rows = Rows { keyspace: KEYSPACE.to_string(), ..plain.rows.clone() };
+    let rows = RowLayout { keyspace: KEYSPACE.to_string(), ..plain.rows.clone() };
     let value_bytes = stage.times.background.value_bytes.unwrap_or(rows.value_bytes);
-    let rows = Rows { value_bytes, ..rows };
+    let rows = RowLayout { value_bytes, ..rows };
     let keys = Keys { population: ROWS, ..plain.keys.clone() };
     Spec { keys, rows, create: true, seed: 11, ..plain }
 }
@@ -122,7 +122,7 @@ fn open_loop(
     warmup_s: f64,
     seconds: f64,
 ) -> Result<(Report, f64, f64), DemoError> {
-    let spec = Spec { warmup_s, ..writes(stage, Pacing::Open(vec![Step { rate_per_s, seconds }])) };
+    let spec = Spec { warmup_s, ..writes(stage, Pacing::Open(vec![RateStep { rate_per_s, seconds }])) };
     let report = stage.run(WRITES, &spec)?;
     let Some(step) = report.steps.first() else {
         return Err(DemoError::Failed("The server answered no writes.".into()));

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use load::{Distribution, Keys, Pacing, Spec, Step, Workload};
+use load::{Distribution, Keys, Pacing, RateStep, Spec, Workload};
 
 use super::run::sampled;
 use super::{TABLE, capacity, data, flags, table};
@@ -70,7 +70,7 @@ fn ingest(stage: &mut Stage, id: &str, strategy: &str, options: &str) -> Result<
     // Removed files are freed a moment later.
     stage.settle(2.0, "removed files may count as data")?;
     let rate_per_s = stage.measured.writes_per_s * PART;
-    let spec = overwrites(stage, Pacing::Open(vec![Step { rate_per_s, seconds }]));
+    let spec = overwrites(stage, Pacing::Open(vec![RateStep { rate_per_s, seconds }]));
     let dir = stage.folder.file("data");
     let (report, space) = watch(&dir, SAMPLE_EVERY, || stage.run(USER_WRITES, &spec))?;
     stage.probe.mark();

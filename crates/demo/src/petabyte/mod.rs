@@ -19,7 +19,7 @@ mod bypass;
 mod ingest;
 mod run;
 
-use load::{Distribution, Keys, Pacing, Rows, Spec, ValueSizes, Workload};
+use load::{Distribution, Keys, Pacing, RowLayout, Spec, ValueSizes, Workload};
 
 pub(crate) use bypass::bypass;
 pub(crate) use ingest::{incremental, size_tiered};
@@ -70,7 +70,7 @@ fn data(stage: &Stage, user: &str, pacing: Pacing, workload: Workload) -> Spec {
     let population = stage.times.petabyte.user_rows / if application { USER_ROWS_OVER } else { 1 };
     Spec {
         keys: Keys { population, distribution: Distribution::Gaussian, slice: (1, 1) },
-        rows: Rows {
+        rows: RowLayout {
             keyspace: if application { APP_KEYSPACE } else { KEYSPACE }.to_string(),
             columns: 1,
             value_bytes: VALUE_BYTES,

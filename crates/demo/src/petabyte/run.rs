@@ -1,6 +1,6 @@
 //! Phases of users and the application: their rates, the loads, and the results.
 
-use load::{Keys, Latency, OpKind, Pacing, Report, Spec, Step, Workload};
+use load::{Keys, Latency, OpKind, Pacing, RateStep, Report, Spec, Workload};
 
 use super::data;
 use crate::compare::expected;
@@ -48,10 +48,10 @@ impl Setting {
 }
 
 /// Returns a pause and a phase for each setting.
-fn steps(settings: &[Setting], seconds: f64, rate_per_s: impl Fn(&Setting) -> f64) -> Vec<Step> {
+fn steps(settings: &[Setting], seconds: f64, rate_per_s: impl Fn(&Setting) -> f64) -> Vec<RateStep> {
     let steps = settings.iter().flat_map(|setting| {
         let rate_per_s = rate_per_s(setting);
-        [PAUSE_S, seconds].map(|seconds| Step { rate_per_s, seconds })
+        [PAUSE_S, seconds].map(|seconds| RateStep { rate_per_s, seconds })
     });
     steps.collect()
 }

@@ -35,7 +35,8 @@ pub(crate) async fn compact(table: TableId) -> Result<StatementOutcome, Error> {
 
 /// Flushes all tables: they share the log, so flushing one alone would not shorten it.
 pub(crate) async fn flush() -> Result<StatementOutcome, Error> {
-    let flush = |shard: Rc<Shard>, _, progress: WorkProgress| async move { shard.flush_with(&progress).await };
+    let flush =
+        |shard: Rc<Shard>, _, progress: WorkProgress| async move { shard.flush_with(&progress).await };
     on_all_cores(flush).await.map(|_| StatementOutcome::Void)
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lanes::disk::{AlignedBuf, File, OpenOptions};
 use lanes::{DISK_BOUNDLESS, DISK_UNMEASURED, Group, GroupSpec, Lanes};
-use result_file::Run;
+use result_file::ResultRun;
 use sched::disk::{RANDOM_BYTES, SEQUENTIAL_BYTES};
 use sched::{Class, DiskModel, DiskSpeed};
 
@@ -74,7 +74,7 @@ fn rate(lanes: &Lanes, load: &Load, time: Duration) -> u64 {
     (done as f64 / began.elapsed().as_secs_f64()) as u64
 }
 
-fn measure(run: &mut Run, lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
+fn measure(run: &mut ResultRun, lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
     let large = rate(lanes, &Load::new(Group::DEFAULT, file, SEQUENTIAL_BYTES, 32), time);
     let small = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 128), time);
     let lone = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 1), time);
@@ -92,7 +92,7 @@ fn measure(run: &mut Run, lanes: &Lanes, file: &File, time: Duration) -> DiskMod
     .model()
 }
 
-fn by_shares(run: &mut Run, lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
+fn by_shares(run: &mut ResultRun, lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
     let groups = [100, 400].map(|shares| lanes.create_group(Group::USERS, GroupSpec::new("disk", shares)));
     let loads = groups.map(|group| Load::new(group, file, RANDOM_BYTES, DEPTH));
     loads.iter().for_each(|load| load.start(lanes));
@@ -137,7 +137,7 @@ fn latency(lanes: &Lanes, file: &File, time: Duration) -> [u64; 2] {
     [took.len() / 2, took.len() * 99 / 100].map(|at| took[at])
 }
 
-fn latencies(run: &mut Run, lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
+fn latencies(run: &mut ResultRun, lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
     let alone = latency(lanes, file, time);
     let cell = |took: [u64; 2]| format!("{} · {}", took[0], took[1]);
     run.row(&format!("4 KiB read alone, {model_name}: p50 and p99"), &cell(alone), "µs");
@@ -180,7 +180,7 @@ async fn make(path: PathBuf) -> File {
     file
 }
 
-pub(crate) fn all(run: &mut Run, lanes: &Lanes, time: Duration) {
+pub(crate) fn all(run: &mut ResultRun, lanes: &Lanes, time: Duration) {
     lanes.set_disk(DISK_BOUNDLESS);
     let file = lanes.block_on(0, Group::DEFAULT, || make("lanes-bench.disk".into()));
     let measured = measure(run, lanes, &file, time);

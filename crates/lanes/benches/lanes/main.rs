@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 use lanes::{Config, Group, GroupSpec, Lanes};
-use result_file::{Run, Section};
+use result_file::{ResultRun, Section};
 use sched::Class;
 
 const SHARES: Section = Section {
@@ -89,7 +89,7 @@ fn cpu_ns(lanes: &Lanes, group: Group) -> f64 {
 }
 
 /// Measures CPU by shares: each part's ratio to the last, times the shares of the last.
-fn shares(run: &mut Run, lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
+fn shares(run: &mut ResultRun, lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
     let stop = Arc::new(AtomicBool::new(false));
     let groups: Vec<Group> = parts
         .iter()
@@ -129,7 +129,7 @@ fn shares(run: &mut Run, lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
 
 /// Measures wake-ups by a byte through a socket: from the write on another CPU's thread to the poll
 /// of the task. The delay of a sleep, by the timer's own clock, would be that of the timer.
-fn wake_ups(run: &mut Run, lanes: &Lanes, what: &str, count: usize) {
+fn wake_ups(run: &mut ResultRun, lanes: &Lanes, what: &str, count: usize) {
     let group =
         lanes.create_group(Group::USERS, GroupSpec { class: Class::Latency, ..GroupSpec::new("wake", 1000) });
     let address = lanes.block_on(0, group, move || async move {
@@ -172,7 +172,7 @@ fn foreign_spinner(core: usize) -> std::process::Child {
         .expect("taskset and sh")
 }
 
-fn latencies(run: &mut Run, lanes: &Lanes, cpu: usize, count: usize) {
+fn latencies(run: &mut ResultRun, lanes: &Lanes, cpu: usize, count: usize) {
     wake_ups(run, lanes, "idle core", count);
     let stop = Arc::new(AtomicBool::new(false));
     let batch =
@@ -231,7 +231,7 @@ fn job_of_3_ms(lanes: &Lanes, urgent: bool) -> Duration {
 }
 
 /// Measures a job of about 3 ms every 50 ms beside another program.
-fn beside_a_foreign_process(run: &mut Run, lanes: &Lanes, cpu: usize, count: usize) {
+fn beside_a_foreign_process(run: &mut ResultRun, lanes: &Lanes, cpu: usize, count: usize) {
     let mut foreign = foreign_spinner(cpu);
     for (urgent, what) in
         [(false, "idle class, as queries and compaction run"), (true, "urgent, as logins and flushes run")]
@@ -251,7 +251,7 @@ fn beside_a_foreign_process(run: &mut Run, lanes: &Lanes, cpu: usize, count: usi
     drop((foreign.kill(), foreign.wait()));
 }
 
-fn cap(run: &mut Run, lanes: &Lanes, lane: Lane, time: Duration) {
+fn cap(run: &mut ResultRun, lanes: &Lanes, lane: Lane, time: Duration) {
     let limit = Some(500_000);
     let group = lanes
         .create_group(Group::USERS, GroupSpec { cpu_limit_ppm: limit, ..GroupSpec::new("capped", 1000) });
@@ -269,7 +269,7 @@ fn cap(run: &mut Run, lanes: &Lanes, lane: Lane, time: Duration) {
     lanes.drop_group(group);
 }
 
-fn switches(run: &mut Run, lanes: &Lanes, rounds: u64) {
+fn switches(run: &mut ResultRun, lanes: &Lanes, rounds: u64) {
     let each = lanes.block_on(0, Group::DEFAULT, move || async move {
         let began = lanes::time::monotonic_ns();
         let tasks: Vec<_> = (0..10)
@@ -309,7 +309,7 @@ fn switches(run: &mut Run, lanes: &Lanes, rounds: u64) {
 }
 
 /// Measures writes like those of the commit log, one at a time, in a file in the current folder.
-fn log_writes(run: &mut Run, lanes: &Lanes, count: u64) {
+fn log_writes(run: &mut ResultRun, lanes: &Lanes, count: u64) {
     let path = std::path::PathBuf::from("lanes-bench.log");
     let file = path.clone();
     let (wall, before) = lanes.block_on(0, Group::LOG, move || async move {
@@ -381,7 +381,7 @@ impl Options {
 }
 
 /// Runs a part on lanes with one core.
-fn run_part(part: &str, run: &mut Run, lanes: &Lanes, cpu: usize, scale: u32) {
+fn run_part(part: &str, run: &mut ResultRun, lanes: &Lanes, cpu: usize, scale: u32) {
     let time = Duration::from_millis(250) * scale;
     match part {
         "shares" => {
@@ -420,7 +420,7 @@ fn main() {
     config.cores.truncate(1);
     println!("{config}");
     for (part, section) in PARTS.into_iter().filter(|(part, _)| options.runs(part)) {
-        let mut run = Run::new(section, options.command(part), 1).note(note(part));
+        let mut run = ResultRun::new(section, options.command(part), 1).note(note(part));
         let lanes = Lanes::start(config.clone()).expect("lanes start");
         run_part(part, &mut run, &lanes, config.cores[0], scale);
         println!(

@@ -41,7 +41,7 @@ impl Goal {
 
 /// Cores by one law over cores, and one cost of a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct NeededCores {
     /// Law over cores: `linear`, `σ = 5 %` or `fitted`.
     pub law: &'static str,
     /// Cost of a request as a multiple of the measured one.
@@ -70,7 +70,7 @@ pub struct Needed {
     /// Law over cores. `None`: fewer than four core counts.
     pub fitted: Option<Usl>,
     /// Rows, the plan first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<NeededCores>,
     /// Remarks, as sentences.
     pub notes: Vec<String>,
 }
@@ -128,7 +128,7 @@ impl Needed {
     }
 }
 
-fn row(plan: &Needed, law: &'static str, laws: &[Usl; 3], cost: f64) -> Row {
+fn row(plan: &Needed, law: &'static str, laws: &[Usl; 3], cost: f64) -> NeededCores {
     // A request that costs 20 % more divides all throughput by 1.2.
     let [cores, cores_by_value, cores_by_high] =
         laws.map(|law| law.at_least(plan.demand_per_s * cost).and_then(|(begin, end)| whole(begin, end)));
@@ -136,7 +136,7 @@ fn row(plan: &Needed, law: &'static str, laws: &[Usl; 3], cost: f64) -> Row {
         let operating = plan.measured.last()?;
         Some((operating.n as u64 * cores / operating.cores.max(1) as u64).max(1))
     };
-    Row { law, cost, cores, cores_by_value, cores_by_high, concurrency: cores.and_then(scaled) }
+    NeededCores { law, cost, cores, cores_by_value, cores_by_high, concurrency: cores.and_then(scaled) }
 }
 
 /// Returns the least whole number of `begin` to `end`. A result within 1e-9 of a whole number is

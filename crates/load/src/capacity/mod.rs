@@ -19,5 +19,5 @@ mod page;
 mod text;
 
 pub(crate) use cli::run as cli;
-pub use cores::{Goal, Needed, Row, needed};
+pub use cores::{Goal, Needed, NeededCores, needed};
 pub use operating::{Operating, operating};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::capacity::{Needed, Row};
+use crate::capacity::{Needed, NeededCores};
 use crate::usl::Usl;
 
 use charts::numbers::{rate, time};
@@ -99,7 +99,7 @@ fn rows(out: &mut String, plan: &Needed) {
     let shown =
         |number: Option<u64>, none: &str| number.map_or(none.to_string(), |number| number.to_string());
     for found in &plan.rows {
-        let Row { law, cores, cores_by_value, cores_by_high, concurrency, .. } = found;
+        let NeededCores { law, cores, cores_by_value, cores_by_high, concurrency, .. } = found;
         let cells = [
             found.cost_label(),
             shown(*cores, "never"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::cores::{Needed, Row};
+use super::cores::{Needed, NeededCores};
 use super::operating::Operating;
 use crate::text::time;
 
@@ -51,7 +51,7 @@ impl Needed {
     /// Returns the plan as one sentence.
     pub fn advice(&self) -> String {
         let plain = || self.rows.iter().filter(|row| row.cost == 1.0);
-        let named = |row: &Row| match (row.cores, row.concurrency) {
+        let named = |row: &NeededCores| match (row.cores, row.concurrency) {
             (Some(cores), Some(n)) => Some(format!("{cores} cores with {n} in flight ({})", row.law)),
             _ => None,
         };
@@ -81,7 +81,7 @@ fn measured(out: &mut String, operating: &Operating) {
     );
 }
 
-impl Row {
+impl NeededCores {
     /// Returns the cost of a request in words: `as measured`, or the difference.
     pub fn cost_label(&self) -> String {
         match self.cost {
@@ -91,7 +91,7 @@ impl Row {
     }
 }
 
-fn line(out: &mut String, row: &Row) {
+fn line(out: &mut String, row: &NeededCores) {
     let cost = row.cost_label();
     let shown = |cores: Option<u64>| cores.map_or("never".to_string(), |cores| cores.to_string());
     let concurrency = row.concurrency.map_or("-".to_string(), |n| n.to_string());

@@ -6,7 +6,7 @@ use units::Day;
 
 /// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CellType {
     Small,
     Int,
     Big,
@@ -31,35 +31,35 @@ pub(crate) enum Decimals {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CellType,
 }
 
-impl Kind {
+impl CellType {
     /// Returns the CQL type.
     pub(crate) fn cql(self, decimals: Decimals) -> &'static str {
         match (self, decimals) {
-            (Kind::Small, _) => "smallint",
-            (Kind::Int, _) => "int",
-            (Kind::Big, _) => "bigint",
-            (Kind::Hundredths, Decimals::Decimal) => "decimal",
-            (Kind::Hundredths, Decimals::Double) => "double",
-            (Kind::Date, _) => "date",
-            (Kind::Timestamp, _) => "timestamp",
-            (Kind::Text, _) => "text",
+            (CellType::Small, _) => "smallint",
+            (CellType::Int, _) => "int",
+            (CellType::Big, _) => "bigint",
+            (CellType::Hundredths, Decimals::Decimal) => "decimal",
+            (CellType::Hundredths, Decimals::Double) => "double",
+            (CellType::Date, _) => "date",
+            (CellType::Timestamp, _) => "timestamp",
+            (CellType::Text, _) => "text",
         }
     }
 
     /// Returns the SQL type of other databases.
     pub(crate) fn sql(self, decimals: Decimals) -> &'static str {
         match (self, decimals) {
-            (Kind::Small, _) => "SMALLINT",
-            (Kind::Int, _) => "INTEGER",
-            (Kind::Big, _) => "BIGINT",
-            (Kind::Hundredths, Decimals::Decimal) => "DECIMAL(15, 2)",
-            (Kind::Hundredths, Decimals::Double) => "DOUBLE",
-            (Kind::Date, _) => "DATE",
-            (Kind::Timestamp, _) => "TIMESTAMP",
-            (Kind::Text, _) => "VARCHAR",
+            (CellType::Small, _) => "SMALLINT",
+            (CellType::Int, _) => "INTEGER",
+            (CellType::Big, _) => "BIGINT",
+            (CellType::Hundredths, Decimals::Decimal) => "DECIMAL(15, 2)",
+            (CellType::Hundredths, Decimals::Double) => "DOUBLE",
+            (CellType::Date, _) => "DATE",
+            (CellType::Timestamp, _) => "TIMESTAMP",
+            (CellType::Text, _) => "VARCHAR",
         }
     }
 }
@@ -82,15 +82,15 @@ pub(crate) enum Cell<'a> {
 impl Cell<'_> {
     /// Returns true if it has this type.
     #[cfg(test)]
-    pub(crate) fn is(self, kind: Kind) -> bool {
+    pub(crate) fn is(self, kind: CellType) -> bool {
         kind == match self {
-            Cell::Small(_) => Kind::Small,
-            Cell::Int(_) => Kind::Int,
-            Cell::Big(_) => Kind::Big,
-            Cell::Hundredths(_) => Kind::Hundredths,
-            Cell::Date(_) => Kind::Date,
-            Cell::Timestamp(_) => Kind::Timestamp,
-            Cell::Text(_) => Kind::Text,
+            Cell::Small(_) => CellType::Small,
+            Cell::Int(_) => CellType::Int,
+            Cell::Big(_) => CellType::Big,
+            Cell::Hundredths(_) => CellType::Hundredths,
+            Cell::Date(_) => CellType::Date,
+            Cell::Timestamp(_) => CellType::Timestamp,
+            Cell::Text(_) => CellType::Text,
         }
     }
 

@@ -1,11 +1,11 @@
 //! Command lines of `fairlane load tpch` and `fairlane load hits`. Progress goes to standard error,
 //! the report to standard output.
-use super::fill::{Fill, Target};
+use super::fill::{Fill, FillTarget};
 use super::filling::{HITS_KEYSPACE, TPCH_KEYSPACE};
 use super::flags::{HitsFlags, TpchFlags};
 use super::hits::Hits;
 use super::tpch::Tpch;
-use super::{Decimals, Source};
+use super::{Decimals, TableSource};
 use crate::LoadError;
 use crate::common_flags::ReportFlags;
 use crate::output::{stop_on_signals, write_json};
@@ -66,8 +66,8 @@ fn write(fill: &Fill<'_>, report: &ReportFlags) -> Result<i32, LoadError> {
     write_json(report.json.as_deref(), &filled)?;
     if !filled.complete && !nothing {
         let remedy = match fill.target {
-            Target::Cql(_) | Target::Csv(_) => "run the same command again to complete them",
-            Target::Parquet(_) => {
+            FillTarget::Cql(_) | FillTarget::Csv(_) => "run the same command again to complete them",
+            FillTarget::Parquet(_) => {
                 "tables reported with rows are complete; run again with --tables for the others"
             }
         };
@@ -80,7 +80,7 @@ fn write(fill: &Fill<'_>, report: &ReportFlags) -> Result<i32, LoadError> {
 }
 
 /// Returns the indexes of the named tables, or of all tables without names.
-fn chosen(source: &dyn Source, only: &[String]) -> Result<Vec<usize>, LoadError> {
+fn chosen(source: &dyn TableSource, only: &[String]) -> Result<Vec<usize>, LoadError> {
     let all = source.tables();
     if only.is_empty() {
         return Ok((0..all.len()).collect());

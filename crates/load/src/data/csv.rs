@@ -6,8 +6,8 @@ use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::fill::Shared;
-use super::{Decimals, Source, Table, chunks};
+use super::fill::FillState;
+use super::{Decimals, Table, TableSource, chunks};
 use crate::LoadError;
 
 /// Write buffer, bytes.
@@ -41,10 +41,10 @@ pub(crate) fn schema(tables: &[&Table], decimals: Decimals) -> String {
 /// # Errors
 /// [`LoadError::File`].
 pub(crate) fn write(
-    source: &dyn Source,
+    source: &dyn TableSource,
     index: usize,
     folder: &Path,
-    shared: &Shared,
+    shared: &FillState,
 ) -> Result<(), LoadError> {
     let table = &source.tables()[index];
     let path = folder.join(format!("{}.csv", table.name));

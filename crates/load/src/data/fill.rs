@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::writer::{Insert, Writer};
-use super::{Decimals, Source, Table, chunks, csv, parquet};
+use super::{Decimals, Table, TableSource, chunks, csv, parquet};
 use crate::LoadError;
 use crate::connector::HANDSHAKE;
 use crate::run::StopFlag;
@@ -21,7 +21,7 @@ use crate::session::Session;
 
 /// Destination of the rows.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub(crate) enum FillTarget {
     /// CQL, into this keyspace.
     Cql(Cql),
     /// CSV files in this folder.
@@ -46,14 +46,14 @@ pub(crate) struct Cql {
 /// A task: tables to generate and their destination.
 #[derive(Debug)]
 pub(crate) struct Fill<'a> {
-    pub(crate) source: &'a dyn Source,
+    pub(crate) source: &'a dyn TableSource,
     /// Indexes of the tables to write.
     pub(crate) tables: Vec<usize>,
-    pub(crate) target: Target,
+    pub(crate) target: FillTarget,
     pub(crate) decimals: Decimals,
 }
 
-impl std::fmt::Debug for dyn Source + '_ {
+impl std::fmt::Debug for dyn TableSource + '_ {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.tables().iter().map(|table| table.name)).finish()
     }
@@ -81,16 +81,16 @@ pub(crate) struct Filled {
 }
 
 /// State shared by the threads: counts, and the request to end.
-pub(crate) struct Shared {
+pub(crate) struct FillState {
     stop: StopFlag,
     failed: AtomicBool,
     counts: Vec<[AtomicU64; 3]>,
 }
 
-impl Shared {
-    fn new(tables: usize, stop: &StopFlag) -> Shared {
+impl FillState {
+    fn new(tables: usize, stop: &StopFlag) -> FillState {
         let counts = (0..tables).map(|_| Default::default()).collect();
-        Shared { stop: stop.clone(), failed: AtomicBool::new(false), counts }
+        FillState { stop: stop.clone(), failed: AtomicBool::new(false), counts }
     }
 
     /// Returns true if the threads must end early.
@@ -128,12 +128,14 @@ impl Fill<'_> {
         stop: &StopFlag,
         mut observer: impl FnMut(&'static str, u64, u64),
     ) -> (Filled, Option<LoadError>) {
-        let shared = Shared::new(self.source.tables().len(), stop);
+        let shared = FillState::new(self.source.tables().len(), stop);
         let begun = Instant::now();
         let next = AtomicUsize::new(0);
         let work: Vec<(usize, u64)> = match &self.target {
-            Target::Csv(_) | Target::Parquet(_) => self.tables.iter().map(|table| (*table, 0)).collect(),
-            Target::Cql(_) => self.tables.iter().flat_map(|table| self.chunks_of(*table)).collect(),
+            FillTarget::Csv(_) | FillTarget::Parquet(_) => {
+                self.tables.iter().map(|table| (*table, 0)).collect()
+            }
+            FillTarget::Cql(_) => self.tables.iter().flat_map(|table| self.chunks_of(*table)).collect(),
         };
         let failure = match self.begin() {
             Err(error) => Some(error),
@@ -159,9 +161,9 @@ impl Fill<'_> {
         let all = self.source.tables();
         let tables: Vec<&Table> = self.tables.iter().map(|table| &all[*table]).collect();
         let cql = match &self.target {
-            Target::Csv(folder) => return csv::begin(folder, &tables, self.decimals),
-            Target::Parquet(folder) => return parquet::begin(folder, &tables),
-            Target::Cql(cql) => cql,
+            FillTarget::Csv(folder) => return csv::begin(folder, &tables, self.decimals),
+            FillTarget::Parquet(folder) => return parquet::begin(folder, &tables),
+            FillTarget::Cql(cql) => cql,
         };
         let mut session = cql.connect(0)?;
         session.query(&format!(
@@ -195,14 +197,14 @@ impl Fill<'_> {
     /// Runs the threads. Returns the first failure.
     fn run_threads(
         &self,
-        shared: &Shared,
+        shared: &FillState,
         work: &[(usize, u64)],
         next: &AtomicUsize,
         observer: &mut impl FnMut(&'static str, u64, u64),
     ) -> Option<LoadError> {
         let threads = match &self.target {
-            Target::Cql(cql) => cql.connections.min(work.len()),
-            Target::Csv(_) | Target::Parquet(_) => {
+            FillTarget::Cql(cql) => cql.connections.min(work.len()),
+            FillTarget::Csv(_) | FillTarget::Parquet(_) => {
                 std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(work.len())
             }
         };
@@ -244,25 +246,25 @@ impl Fill<'_> {
     fn run_thread(
         &self,
         thread: usize,
-        shared: &Shared,
+        shared: &FillState,
         work: &[(usize, u64)],
         next: &AtomicUsize,
     ) -> Result<(), LoadError> {
         let take = || work.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !shared.stopped());
         let cql = match &self.target {
-            Target::Csv(folder) => {
+            FillTarget::Csv(folder) => {
                 while let Some((table, _)) = take() {
                     csv::write(self.source, *table, folder, shared)?;
                 }
                 return Ok(());
             }
-            Target::Parquet(folder) => {
+            FillTarget::Parquet(folder) => {
                 while let Some((table, _)) = take() {
                     parquet::write(self.source, *table, folder, self.decimals, shared)?;
                 }
                 return Ok(());
             }
-            Target::Cql(cql) => cql,
+            FillTarget::Cql(cql) => cql,
         };
         let host = thread % cql.hosts.len();
         let mut session = cql.connect(host)?;
@@ -283,7 +285,7 @@ impl Fill<'_> {
         writer: &mut Writer,
         insert: &Insert,
         chunk: u64,
-        shared: &Shared,
+        shared: &FillState,
     ) -> Result<(), LoadError> {
         let mut outcome = Ok(());
         let mut rows = 0u64;
@@ -313,7 +315,7 @@ impl Drop for Countdown<'_> {
     }
 }
 
-fn count(writer: &mut Writer, shared: &Shared) {
+fn count(writer: &mut Writer, shared: &FillState) {
     for (table, done) in writer.take_progress() {
         shared.add(table, done.rows, done.bytes, done.refused);
     }

@@ -1,10 +1,10 @@
 //! Filling a server from another program, as `fairlane load tpch` and `hits` do by default, without
 //! their output.
-use super::fill::{Cql, Fill, Target};
+use super::fill::{Cql, Fill, FillTarget};
 use super::flags::{CONNECTIONS, IN_FLIGHT};
 use super::hits::Hits;
 use super::tpch::Tpch;
-use super::{Decimals, Source};
+use super::{Decimals, TableSource};
 use crate::LoadError;
 use crate::run::StopFlag;
 
@@ -53,11 +53,11 @@ pub fn fill(
     stop: &StopFlag,
     observer: impl FnMut(&'static str, u64, u64),
 ) -> Result<(), LoadError> {
-    let (source, keyspace): (Box<dyn Source>, _) = match filling.tables {
+    let (source, keyspace): (Box<dyn TableSource>, _) = match filling.tables {
         Tables::Tpch { scale } => (Box::new(Tpch::new(scale)), TPCH_KEYSPACE),
         Tables::Hits { rows } => (Box::new(Hits::new(rows, SEED)), HITS_KEYSPACE),
     };
-    let target = Target::Cql(Cql {
+    let target = FillTarget::Cql(Cql {
         hosts: vec![filling.host.clone()],
         user: Some(filling.user.clone()),
         password: Some(filling.password.clone()),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Decimals;
-use super::fill::{Cql, Target};
+use super::fill::{Cql, FillTarget};
 use crate::LoadError;
 use crate::common_flags::{ReportFlags, ServerFlags, TableFlags};
 use crate::flag_values::{CommaList, number, size_in, whole};
@@ -109,14 +109,14 @@ impl TargetFlags {
     ///
     /// # Errors
     /// [`LoadError::Usage`] for invalid flags.
-    pub(super) fn target(&self, keyspace: &str) -> Result<Target, LoadError> {
+    pub(super) fn target(&self, keyspace: &str) -> Result<FillTarget, LoadError> {
         if let Some(folder) = &self.csv {
-            return Ok(Target::Csv(folder.clone()));
+            return Ok(FillTarget::Csv(folder.clone()));
         }
         if let Some(folder) = &self.parquet {
-            return Ok(Target::Parquet(folder.clone()));
+            return Ok(FillTarget::Parquet(folder.clone()));
         }
-        Ok(Target::Cql(Cql {
+        Ok(FillTarget::Cql(Cql {
             hosts: self.server.hosts()?,
             user: self.server.user.clone(),
             password: self.server.password()?,

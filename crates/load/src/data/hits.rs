@@ -15,7 +15,7 @@
 //!    multiplies only, so that every machine draws equal values.
 
 use super::hits_columns::{COLUMNS, DRAWS, Draw, KEY, MODELS, RowValue, WORDS};
-use super::{Cell, Each, Kind, Source, Table};
+use super::{Cell, CellType, Each, Table, TableSource};
 
 /// First day of the table, 1 July 2013, in days since 1970. The table covers [`DAYS`] days.
 const FIRST_DAY: i64 = 15_887;
@@ -113,7 +113,7 @@ struct Texts {
     phrase: String,
 }
 
-impl Source for Hits {
+impl TableSource for Hits {
     fn tables(&self) -> &[Table] {
         &self.tables
     }
@@ -198,7 +198,7 @@ impl Hits {
         }
     }
 
-    fn cell<'t>(&self, hit: &mut Hit, texts: &'t Texts, kind: Kind, draw: Draw) -> Cell<'t> {
+    fn cell<'t>(&self, hit: &mut Hit, texts: &'t Texts, kind: CellType, draw: Draw) -> Cell<'t> {
         let number = match draw {
             Draw::Of(RowValue::Title) => return Cell::Text(&texts.title),
             Draw::Of(RowValue::Url) => return Cell::Text(&texts.url),
@@ -240,8 +240,8 @@ impl Hits {
             Draw::OfUser(values, power, from) => from + hit.user_rng.skewed(values, power) as i64,
         };
         match kind {
-            Kind::Small => Cell::Small(number as i16),
-            Kind::Int => Cell::Int(number as i32),
+            CellType::Small => Cell::Small(number as i16),
+            CellType::Int => Cell::Int(number as i32),
             _ => Cell::Big(number),
         }
     }
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn columns_match_clickbench() {
         assert_eq!((COLUMNS.len(), DRAWS.len()), (105, 105));
-        let texts = COLUMNS.iter().filter(|column| column.kind == Kind::Text).count();
+        let texts = COLUMNS.iter().filter(|column| column.kind == CellType::Text).count();
         assert_eq!(texts, 28, "columns of text");
         Hits::new(3, 1).make(0, 0, 1, &mut |row| {
             for (cell, column) in row.iter().zip(COLUMNS) {

@@ -1,10 +1,10 @@
 //! Generated tables for queries: rows computed from a scale or a seed, written through CQL or into
 //! files.
 //!
-//! A [`Source`] computes any chunk of its tables, and equal arguments give equal rows. So several
-//! threads can compute chunks at once, and a table can be checked against its expected rows. A
-//! table written in part is completed by writing it again, since an `INSERT` of an equal row
-//! changes nothing.
+//! A [`TableSource`] computes any chunk of its tables, and equal arguments give equal rows. So
+//! several threads can compute chunks at once, and a table can be checked against its expected
+//! rows. A table written in part is completed by writing it again, since an `INSERT` of an equal
+//! row changes nothing.
 //!
 //! ```text
 //!   tpch  (crate tpchgen)  ┐                    ┌─► writer   a connection with retries of rejected requests ─► CQL
@@ -31,7 +31,7 @@ pub use filling::{Filling, Tables, fill};
 
 use std::ops::ControlFlow;
 
-pub(crate) use cell::{Cell, Column, Decimals, Kind};
+pub(crate) use cell::{Cell, CellType, Column, Decimals};
 
 /// A table to generate.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl Table {
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[Cell<'_>]) -> ControlFlow<()>;
 
 /// Tables computed from a scale or a seed.
-pub(crate) trait Source: Sync {
+pub(crate) trait TableSource: Sync {
     /// Returns the tables, in the order they are written.
     fn tables(&self) -> &[Table];
 
@@ -97,7 +97,7 @@ pub(crate) fn chunks(table: &Table) -> u64 {
 
 /// Returns the number of rows and a sum over them that does not depend on their order.
 #[cfg(test)]
-pub(crate) fn checksum(source: &dyn Source, table: usize, chunks: u64) -> (u64, u64) {
+pub(crate) fn checksum(source: &dyn TableSource, table: usize, chunks: u64) -> (u64, u64) {
     let mut rows = 0;
     let mut sum = 0u64;
     let mut bytes = Vec::new();

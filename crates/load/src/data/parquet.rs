@@ -26,8 +26,8 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
 use super::csv::failed;
-use super::fill::Shared;
-use super::{Cell, Decimals, Kind, Source, Table, chunks};
+use super::fill::FillState;
+use super::{Cell, CellType, Decimals, Table, TableSource, chunks};
 use crate::LoadError;
 
 /// Rows in a batch, a few milliseconds of work. The stop flag is checked between batches.
@@ -64,11 +64,11 @@ pub(crate) fn begin(folder: &Path, tables: &[&Table]) -> Result<(), LoadError> {
 /// # Errors
 /// [`LoadError::File`].
 pub(crate) fn write(
-    source: &dyn Source,
+    source: &dyn TableSource,
     index: usize,
     folder: &Path,
     decimals: Decimals,
-    shared: &Shared,
+    shared: &FillState,
 ) -> Result<(), LoadError> {
     let path = path(folder, &source.tables()[index]);
     let file = File::create_new(&path).map_err(|error| failed(&path, &error))?;
@@ -85,14 +85,14 @@ pub(crate) fn write(
 
 /// Writes every row. Returns false if it was stopped before the last.
 fn write_rows(
-    source: &dyn Source,
+    source: &dyn TableSource,
     index: usize,
     file: File,
     decimals: Decimals,
-    shared: &Shared,
+    shared: &FillState,
 ) -> Result<bool, ParquetError> {
     let table = &source.tables()[index];
-    let mut batch = Batch::new(table, decimals);
+    let mut batch = ParquetRows::new(table, decimals);
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
@@ -126,18 +126,18 @@ fn write_rows(
 }
 
 /// Rows for a file, column by column.
-struct Batch {
+struct ParquetRows {
     schema: SchemaRef,
     columns: Vec<Values>,
     rows: usize,
 }
 
-impl Batch {
-    fn new(table: &Table, decimals: Decimals) -> Batch {
-        let field = |name: &str, kind: Kind| Field::new(name, data_type(kind, decimals), false);
+impl ParquetRows {
+    fn new(table: &Table, decimals: Decimals) -> ParquetRows {
+        let field = |name: &str, kind: CellType| Field::new(name, data_type(kind, decimals), false);
         let fields: Vec<Field> = table.columns.iter().map(|column| field(column.name, column.kind)).collect();
         let columns = table.columns.iter().map(|column| Values::of(column.kind, decimals)).collect();
-        Batch { schema: Arc::new(Schema::new(fields)), columns, rows: 0 }
+        ParquetRows { schema: Arc::new(Schema::new(fields)), columns, rows: 0 }
     }
 
     fn push(&mut self, row: &[Cell<'_>]) {
@@ -150,7 +150,7 @@ impl Batch {
         &mut self,
         writer: &mut ArrowWriter<File>,
         index: usize,
-        shared: &Shared,
+        shared: &FillState,
     ) -> Result<(), ParquetError> {
         let columns = self.columns.iter_mut().map(Values::take).collect();
         let before = writer.bytes_written();
@@ -162,16 +162,16 @@ impl Batch {
 }
 
 /// Returns the Arrow type of a column. It determines the Parquet type.
-fn data_type(kind: Kind, decimals: Decimals) -> DataType {
+fn data_type(kind: CellType, decimals: Decimals) -> DataType {
     match (kind, decimals) {
-        (Kind::Small, _) => DataType::Int16,
-        (Kind::Int, _) => DataType::Int32,
-        (Kind::Big, _) => DataType::Int64,
-        (Kind::Hundredths, Decimals::Decimal) => DataType::Decimal128(DIGITS.0, DIGITS.1),
-        (Kind::Hundredths, Decimals::Double) => DataType::Float64,
-        (Kind::Date, _) => DataType::Date32,
-        (Kind::Timestamp, _) => DataType::Timestamp(TimeUnit::Millisecond, None),
-        (Kind::Text, _) => DataType::Utf8,
+        (CellType::Small, _) => DataType::Int16,
+        (CellType::Int, _) => DataType::Int32,
+        (CellType::Big, _) => DataType::Int64,
+        (CellType::Hundredths, Decimals::Decimal) => DataType::Decimal128(DIGITS.0, DIGITS.1),
+        (CellType::Hundredths, Decimals::Double) => DataType::Float64,
+        (CellType::Date, _) => DataType::Date32,
+        (CellType::Timestamp, _) => DataType::Timestamp(TimeUnit::Millisecond, None),
+        (CellType::Text, _) => DataType::Utf8,
     }
 }
 
@@ -188,16 +188,16 @@ enum Values {
 }
 
 impl Values {
-    fn of(kind: Kind, decimals: Decimals) -> Values {
+    fn of(kind: CellType, decimals: Decimals) -> Values {
         match (kind, decimals) {
-            (Kind::Small, _) => Values::Small(Vec::new()),
-            (Kind::Int, _) => Values::Int(Vec::new()),
-            (Kind::Big, _) => Values::Big(Vec::new()),
-            (Kind::Hundredths, Decimals::Decimal) => Values::Decimal(Vec::new()),
-            (Kind::Hundredths, Decimals::Double) => Values::Double(Vec::new()),
-            (Kind::Date, _) => Values::Date(Vec::new()),
-            (Kind::Timestamp, _) => Values::Timestamp(Vec::new()),
-            (Kind::Text, _) => Values::Text(StringBuilder::new()),
+            (CellType::Small, _) => Values::Small(Vec::new()),
+            (CellType::Int, _) => Values::Int(Vec::new()),
+            (CellType::Big, _) => Values::Big(Vec::new()),
+            (CellType::Hundredths, Decimals::Decimal) => Values::Decimal(Vec::new()),
+            (CellType::Hundredths, Decimals::Double) => Values::Double(Vec::new()),
+            (CellType::Date, _) => Values::Date(Vec::new()),
+            (CellType::Timestamp, _) => Values::Timestamp(Vec::new()),
+            (CellType::Text, _) => Values::Text(StringBuilder::new()),
         }
     }
 
@@ -236,7 +236,7 @@ impl Values {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fill::{Fill, Target};
+    use super::super::fill::{Fill, FillTarget};
     use super::super::{Column, Each};
     use super::*;
     use crate::run::StopFlag;
@@ -247,7 +247,7 @@ mod tests {
         tables: [Table; 1],
     }
 
-    impl Source for Endless {
+    impl TableSource for Endless {
         fn tables(&self) -> &[Table] {
             &self.tables
         }
@@ -262,10 +262,10 @@ mod tests {
     #[test]
     fn unfinished_file_is_removed() {
         let folder = std::env::temp_dir().join(format!("fairlane-unfinished-{}", std::process::id()));
-        let columns = &[Column { name: "at", kind: Kind::Timestamp }];
+        let columns = &[Column { name: "at", kind: CellType::Timestamp }];
         let table = Table { name: "endless", columns, key: "at", rows: 1, batch_columns: 0 };
         let source = Endless { stop: StopFlag::new(), tables: [table] };
-        let target = Target::Parquet(folder.clone());
+        let target = FillTarget::Parquet(folder.clone());
         let fill = Fill { source: &source, tables: vec![0], target, decimals: Decimals::default() };
         let (filled, failure) = fill.run(&source.stop, |_, _, _| ());
         assert!(failure.is_none() && !filled.complete);

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::fill::Shared;
-use super::{Decimals, Source, Table};
+use super::fill::FillState;
+use super::{Decimals, Table, TableSource};
 use crate::LoadError;
 
 fn refused<T>() -> Result<T, LoadError> {
@@ -16,11 +16,11 @@ pub(crate) fn begin(_folder: &Path, _tables: &[&Table]) -> Result<(), LoadError>
 }
 
 pub(crate) fn write(
-    _source: &dyn Source,
+    _source: &dyn TableSource,
     _index: usize,
     _folder: &Path,
     _decimals: Decimals,
-    _shared: &Shared,
+    _shared: &FillState,
 ) -> Result<(), LoadError> {
     refused()
 }

@@ -13,85 +13,88 @@ use tpchgen::generators::{
     RegionGenerator, SupplierGenerator,
 };
 
-use super::{Cell, Column, Each, Kind, Source, Table};
+use super::{Cell, CellType, Column, Each, Table, TableSource};
 
-const fn column(name: &'static str, kind: Kind) -> Column {
+const fn column(name: &'static str, kind: CellType) -> Column {
     Column { name, kind }
 }
 
-const REGION: &[Column] =
-    &[column("r_regionkey", Kind::Big), column("r_name", Kind::Text), column("r_comment", Kind::Text)];
+const REGION: &[Column] = &[
+    column("r_regionkey", CellType::Big),
+    column("r_name", CellType::Text),
+    column("r_comment", CellType::Text),
+];
 const NATION: &[Column] = &[
-    column("n_nationkey", Kind::Big),
-    column("n_name", Kind::Text),
-    column("n_regionkey", Kind::Big),
-    column("n_comment", Kind::Text),
+    column("n_nationkey", CellType::Big),
+    column("n_name", CellType::Text),
+    column("n_regionkey", CellType::Big),
+    column("n_comment", CellType::Text),
 ];
 const SUPPLIER: &[Column] = &[
-    column("s_suppkey", Kind::Big),
-    column("s_name", Kind::Text),
-    column("s_address", Kind::Text),
-    column("s_nationkey", Kind::Big),
-    column("s_phone", Kind::Text),
-    column("s_acctbal", Kind::Hundredths),
-    column("s_comment", Kind::Text),
+    column("s_suppkey", CellType::Big),
+    column("s_name", CellType::Text),
+    column("s_address", CellType::Text),
+    column("s_nationkey", CellType::Big),
+    column("s_phone", CellType::Text),
+    column("s_acctbal", CellType::Hundredths),
+    column("s_comment", CellType::Text),
 ];
 const PART: &[Column] = &[
-    column("p_partkey", Kind::Big),
-    column("p_name", Kind::Text),
-    column("p_mfgr", Kind::Text),
-    column("p_brand", Kind::Text),
-    column("p_type", Kind::Text),
-    column("p_size", Kind::Int),
-    column("p_container", Kind::Text),
-    column("p_retailprice", Kind::Hundredths),
-    column("p_comment", Kind::Text),
+    column("p_partkey", CellType::Big),
+    column("p_name", CellType::Text),
+    column("p_mfgr", CellType::Text),
+    column("p_brand", CellType::Text),
+    column("p_type", CellType::Text),
+    column("p_size", CellType::Int),
+    column("p_container", CellType::Text),
+    column("p_retailprice", CellType::Hundredths),
+    column("p_comment", CellType::Text),
 ];
 const PARTSUPP: &[Column] = &[
-    column("ps_partkey", Kind::Big),
-    column("ps_suppkey", Kind::Big),
-    column("ps_availqty", Kind::Int),
-    column("ps_supplycost", Kind::Hundredths),
-    column("ps_comment", Kind::Text),
+    column("ps_partkey", CellType::Big),
+    column("ps_suppkey", CellType::Big),
+    column("ps_availqty", CellType::Int),
+    column("ps_supplycost", CellType::Hundredths),
+    column("ps_comment", CellType::Text),
 ];
 const CUSTOMER: &[Column] = &[
-    column("c_custkey", Kind::Big),
-    column("c_name", Kind::Text),
-    column("c_address", Kind::Text),
-    column("c_nationkey", Kind::Big),
-    column("c_phone", Kind::Text),
-    column("c_acctbal", Kind::Hundredths),
-    column("c_mktsegment", Kind::Text),
-    column("c_comment", Kind::Text),
+    column("c_custkey", CellType::Big),
+    column("c_name", CellType::Text),
+    column("c_address", CellType::Text),
+    column("c_nationkey", CellType::Big),
+    column("c_phone", CellType::Text),
+    column("c_acctbal", CellType::Hundredths),
+    column("c_mktsegment", CellType::Text),
+    column("c_comment", CellType::Text),
 ];
 const ORDERS: &[Column] = &[
-    column("o_orderkey", Kind::Big),
-    column("o_custkey", Kind::Big),
-    column("o_orderstatus", Kind::Text),
-    column("o_totalprice", Kind::Hundredths),
-    column("o_orderdate", Kind::Date),
-    column("o_orderpriority", Kind::Text),
-    column("o_clerk", Kind::Text),
-    column("o_shippriority", Kind::Int),
-    column("o_comment", Kind::Text),
+    column("o_orderkey", CellType::Big),
+    column("o_custkey", CellType::Big),
+    column("o_orderstatus", CellType::Text),
+    column("o_totalprice", CellType::Hundredths),
+    column("o_orderdate", CellType::Date),
+    column("o_orderpriority", CellType::Text),
+    column("o_clerk", CellType::Text),
+    column("o_shippriority", CellType::Int),
+    column("o_comment", CellType::Text),
 ];
 const LINEITEM: &[Column] = &[
-    column("l_orderkey", Kind::Big),
-    column("l_partkey", Kind::Big),
-    column("l_suppkey", Kind::Big),
-    column("l_linenumber", Kind::Int),
-    column("l_quantity", Kind::Hundredths),
-    column("l_extendedprice", Kind::Hundredths),
-    column("l_discount", Kind::Hundredths),
-    column("l_tax", Kind::Hundredths),
-    column("l_returnflag", Kind::Text),
-    column("l_linestatus", Kind::Text),
-    column("l_shipdate", Kind::Date),
-    column("l_commitdate", Kind::Date),
-    column("l_receiptdate", Kind::Date),
-    column("l_shipinstruct", Kind::Text),
-    column("l_shipmode", Kind::Text),
-    column("l_comment", Kind::Text),
+    column("l_orderkey", CellType::Big),
+    column("l_partkey", CellType::Big),
+    column("l_suppkey", CellType::Big),
+    column("l_linenumber", CellType::Int),
+    column("l_quantity", CellType::Hundredths),
+    column("l_extendedprice", CellType::Hundredths),
+    column("l_discount", CellType::Hundredths),
+    column("l_tax", CellType::Hundredths),
+    column("l_returnflag", CellType::Text),
+    column("l_linestatus", CellType::Text),
+    column("l_shipdate", CellType::Date),
+    column("l_commitdate", CellType::Date),
+    column("l_receiptdate", CellType::Date),
+    column("l_shipinstruct", CellType::Text),
+    column("l_shipmode", CellType::Text),
+    column("l_comment", CellType::Text),
 ];
 
 /// Tables at scale 1.
@@ -134,7 +137,7 @@ impl Tpch {
     }
 }
 
-impl Source for Tpch {
+impl TableSource for Tpch {
     fn tables(&self) -> &[Table] {
         &self.tables
     }

@@ -33,7 +33,7 @@ const RETRYABLE: [i32; 4] = [0x1001, 0x1002, 0x1100, 0xF000];
 
 /// A request in flight. Its frame is kept to be sent again.
 #[derive(Default)]
-struct Slot {
+struct SentInsert {
     frame: Vec<u8>,
     rows: u64,
     table: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Insert {
 
 /// Counts of answered requests, to be summed by the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(crate) struct WrittenCounts {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
     pub(crate) refused: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Writer {
     sent: usize,
     input: Vec<u8>,
     filled: usize,
-    slots: Vec<Slot>,
+    slots: Vec<SentInsert>,
     free: Vec<u16>,
     /// Streams of rejected requests.
     retries: Vec<u16>,
@@ -79,7 +79,7 @@ pub(crate) struct Writer {
     values: ValuesBuf,
     scratch: Vec<u8>,
     /// Counts by table since the last [`Writer::take_progress`].
-    progress: Vec<Progress>,
+    progress: Vec<WrittenCounts>,
 }
 
 impl Writer {
@@ -99,7 +99,7 @@ impl Writer {
             sent: 0,
             input: vec![0; SEND_BYTES],
             filled: 0,
-            slots: (0..in_flight_max).map(|_| Slot::default()).collect(),
+            slots: (0..in_flight_max).map(|_| SentInsert::default()).collect(),
             free: (0..in_flight_max as u16).rev().collect(),
             retries: Vec::new(),
             batch: BatchBuf::new(),
@@ -107,7 +107,7 @@ impl Writer {
             key: Vec::new(),
             values: ValuesBuf::new(),
             scratch: Vec::new(),
-            progress: vec![Progress::default(); tables],
+            progress: vec![WrittenCounts::default(); tables],
         })
     }
 
@@ -157,7 +157,7 @@ impl Writer {
     }
 
     /// Returns the counts since the last call, by table.
-    pub(crate) fn take_progress(&mut self) -> impl Iterator<Item = (usize, Progress)> + '_ {
+    pub(crate) fn take_progress(&mut self) -> impl Iterator<Item = (usize, WrittenCounts)> + '_ {
         self.progress.iter_mut().map(std::mem::take).enumerate()
     }
 

@@ -2,7 +2,7 @@
 
 use super::Pace;
 use crate::LoadError;
-use crate::spec::{Pacing, Spec, Step, Workload};
+use crate::spec::{Pacing, RateStep, Spec, Workload};
 use crate::sql::{PIPELINE_MAX, SqlSpec};
 
 /// Load that an experiment repeats. Its pacing is replaced.
@@ -114,7 +114,7 @@ impl Pace {
     fn pacing(self, seconds: f64) -> Pacing {
         match self {
             Pace::Concurrency(in_flight) => Pacing::Closed { in_flight, seconds },
-            Pace::Rate { per_s, .. } => Pacing::Open(vec![Step { rate_per_s: per_s, seconds }]),
+            Pace::Rate { per_s, .. } => Pacing::Open(vec![RateStep { rate_per_s: per_s, seconds }]),
         }
     }
 }

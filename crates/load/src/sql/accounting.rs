@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use hdrhistogram::Histogram;
 
 use crate::arrivals::Stretch;
-use crate::clock::{Clock, SECOND_NS, thread_cpu_ns};
+use crate::clock::{RunClock, SECOND_NS, thread_cpu_ns};
 use crate::histogram::{OpKind, histogram};
 use crate::tally::Tally;
 use crate::timeline::{Message, Window};
@@ -29,7 +29,7 @@ pub(crate) struct Sent {
 
 /// Outcome of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum QueryOutcome {
     /// Success, with the number of rows.
     Done { rows: u64 },
     /// Error with this SQLSTATE and message.
@@ -42,7 +42,7 @@ pub(crate) enum Outcome {
 
 /// Accounting of a run.
 pub(crate) struct Accounting {
-    clock: Clock,
+    clock: RunClock,
     stretches: Vec<Stretch>,
     stretch: usize,
     /// Counts of each stretch, and of the wait after the last.
@@ -70,7 +70,7 @@ pub(crate) fn state(number: i32) -> String {
 
 impl Accounting {
     pub(crate) fn new(
-        clock: Clock,
+        clock: RunClock,
         stretches: Vec<Stretch>,
         queries: usize,
         messages: Sender<Message>,
@@ -208,7 +208,7 @@ impl Accounting {
     }
 
     /// Counts the outcome of a query. Returns the time of it.
-    pub(crate) fn ended(&mut self, sent: Sent, outcome: Outcome) -> u64 {
+    pub(crate) fn ended(&mut self, sent: Sent, outcome: QueryOutcome) -> u64 {
         self.roll();
         let now = self.now();
         self.integrate(now);
@@ -216,7 +216,7 @@ impl Accounting {
         let tally = &mut self.tallies[sent.stretch];
         let of_query = &mut self.queries[sent.stretch][sent.query];
         let failed = match outcome {
-            Outcome::Done { rows } => {
+            QueryOutcome::Done { rows } => {
                 let latency = now.saturating_sub(sent.from_ns);
                 tally.latencies.record(OpKind::Read, latency);
                 tally.from_sent.saturating_record(now.saturating_sub(sent.sent_ns));
@@ -228,15 +228,15 @@ impl Accounting {
                 self.tallies[self.stretch].answered_within += 1;
                 return now;
             }
-            Outcome::Failed { state, message } => {
+            QueryOutcome::Failed { state, message } => {
                 tally.errors.entry(number(&state)).or_insert((0, message)).0 += 1;
                 true
             }
-            Outcome::Lost { .. } => {
+            QueryOutcome::Lost { .. } => {
                 tally.lost += 1;
                 true
             }
-            Outcome::Unanswered => {
+            QueryOutcome::Unanswered => {
                 tally.unanswered += 1;
                 false
             }

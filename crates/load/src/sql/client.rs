@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
-use super::accounting::Outcome;
+use super::accounting::QueryOutcome;
 use super::spec::SqlSpec;
 use crate::LoadError;
 use crate::connector::HANDSHAKE;
@@ -82,14 +82,16 @@ impl Client {
     }
 
     /// Runs a query and counts its rows without storing them.
-    pub(crate) async fn run(&self, text: &str) -> Outcome {
+    pub(crate) async fn run(&self, text: &str) -> QueryOutcome {
         match self.rows(text).await {
-            Ok(rows) => Outcome::Done { rows },
+            Ok(rows) => QueryOutcome::Done { rows },
             Err(error) => match error.code() {
                 // The error ended the session.
-                Some(_) if self.client.is_closed() => Outcome::Lost { reason: error_text(&error) },
-                Some(code) => Outcome::Failed { state: code.code().to_string(), message: error_text(&error) },
-                None => Outcome::Lost { reason: error_text(&error) },
+                Some(_) if self.client.is_closed() => QueryOutcome::Lost { reason: error_text(&error) },
+                Some(code) => {
+                    QueryOutcome::Failed { state: code.code().to_string(), message: error_text(&error) }
+                }
+                None => QueryOutcome::Lost { reason: error_text(&error) },
             },
         }
     }

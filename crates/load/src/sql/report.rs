@@ -9,7 +9,7 @@ use super::run::Totals;
 use super::spec::SqlSpec;
 use crate::arrivals::Stretch;
 use crate::histogram::Latency;
-use crate::report::{Counted, GENERATOR_CPU_MAX, Step, counted};
+use crate::report::{Counted, GENERATOR_CPU_MAX, StepReport, counted};
 use crate::spec::Pacing;
 use crate::text::{step_text, time};
 use crate::timeline::Second;
@@ -44,7 +44,7 @@ pub struct SqlReport {
 pub struct SqlStep {
     /// Results of all queries together.
     #[serde(flatten)]
-    pub all: Step,
+    pub all: StepReport,
     /// Results of each query that was sent, in the order of the files.
     pub queries: Vec<QueryResults>,
 }
@@ -119,7 +119,7 @@ fn query_results(spec: &SqlSpec, totals: &Totals, stretch: usize) -> Vec<QueryRe
 /// Returns reasons to doubt the results, worst first.
 fn warnings(report: &SqlReport, totals: &Totals) -> Vec<String> {
     let mut out = Vec::new();
-    let total = |field: fn(&Step) -> u64| report.steps.iter().map(|step| field(&step.all)).sum::<u64>();
+    let total = |field: fn(&StepReport) -> u64| report.steps.iter().map(|step| field(&step.all)).sum::<u64>();
     if report.invalid {
         out.push(format!(
             "Invalid: the generator used {:.0} % of its core; above 80 % it distorts its own measurement.",

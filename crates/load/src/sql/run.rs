@@ -11,14 +11,14 @@ use rand::rngs::SmallRng;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::LocalSet;
 
-use super::accounting::{Accounting, Outcome, QueryTally, Sent};
+use super::accounting::{Accounting, QueryOutcome, QueryTally, Sent};
 use super::client::Client;
 use super::connection::Connection;
 use super::report::{self, SqlReport};
 use super::spec::SqlSpec;
 use crate::LoadError;
 use crate::arrivals::{Arrivals, Stretch};
-use crate::clock::Clock;
+use crate::clock::RunClock;
 use crate::run::StopFlag;
 use crate::spec::Pacing;
 use crate::timeline::{Message, Second, Timeline};
@@ -61,7 +61,7 @@ pub fn run(
 
 /// Counts of a finished run.
 pub(crate) struct Totals {
-    pub(crate) clock: Clock,
+    pub(crate) clock: RunClock,
     pub(crate) ended_ns: u64,
     pub(crate) tallies: Vec<crate::tally::Tally>,
     pub(crate) queries: Vec<Vec<QueryTally>>,
@@ -69,7 +69,7 @@ pub(crate) struct Totals {
 
 fn collect(
     messages: &Receiver<Message>,
-    clock: Clock,
+    clock: RunClock,
     warmup: usize,
     stretches: usize,
     observer: &mut impl FnMut(&Second),
@@ -113,14 +113,14 @@ fn drive(
     stop: &StopFlag,
     stretches: Vec<Stretch>,
     messages: Sender<Message>,
-    started: &Sender<Clock>,
+    started: &Sender<RunClock>,
 ) -> Result<Totals, LoadError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| LoadError::System(error.to_string()))?;
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         let clients = open_all(spec).await?;
-        let clock = Clock::start();
+        let clock = RunClock::start();
         // The receiver lives until this thread has ended.
         let _ = started.send(clock);
         clock.wait_for_zero();
@@ -284,10 +284,10 @@ impl Load {
                 outcome = client.run(&self.spec.queries[sent.query].text) => outcome,
                 () = self.abandon.notified() => {
                     connection.cancel(&client).await;
-                    Outcome::Unanswered
+                    QueryOutcome::Unanswered
                 }
             };
-            if let Outcome::Lost { reason } = &outcome
+            if let QueryOutcome::Lost { reason } = &outcome
                 && connection.lose(&client)
             {
                 self.accounting.borrow_mut().broke(sent.stretch, reason.clone());

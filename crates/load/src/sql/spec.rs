@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::queries::Query;
-use crate::spec::{Pacing, Step};
+use crate::spec::{Pacing, RateStep};
 
 /// A load of queries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,10 +57,10 @@ impl SqlSpec {
     }
 
     /// Returns the measured steps, without the warm-up.
-    pub fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<RateStep> {
         match &self.pacing {
             Pacing::Open(steps) => steps.clone(),
-            Pacing::Closed { seconds, .. } => vec![Step { rate_per_s: 0.0, seconds: *seconds }],
+            Pacing::Closed { seconds, .. } => vec![RateStep { rate_per_s: 0.0, seconds: *seconds }],
         }
     }
 }

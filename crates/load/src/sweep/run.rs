@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{MeasuredSecond, MeasuredStep, ServerUse};
 use crate::histogram::Latency;
-use crate::report::{GENERATOR_CPU_MAX, Step};
+use crate::report::{GENERATOR_CPU_MAX, StepReport};
 
 /// Growth of the mean response time from the first to the last quarter above which a run is
 /// unstable.
@@ -221,7 +221,7 @@ impl SweepRun {
 
 impl InFlightBand {
     /// Returns the band of N: percentiles of its means over the seconds, by the nearest rank.
-    fn of(step: &Step, seconds: &[SweepSecond]) -> InFlightBand {
+    fn of(step: &StepReport, seconds: &[SweepSecond]) -> InFlightBand {
         let mut means: Vec<f64> = seconds.iter().map(|second| second.n).collect();
         means.sort_by(f64::total_cmp);
         let at = |part: f64| {
@@ -303,8 +303,9 @@ pub(super) mod tests {
     }
 
     impl TestRun<'_> {
-        pub(in super::super) fn changed(self, change: impl Fn(&mut Step)) -> SweepRun {
-            let mut step = Step { sent: 100_000, generator_cpu: 0.5, in_flight_max: 40, ..Step::default() };
+        pub(in super::super) fn changed(self, change: impl Fn(&mut StepReport)) -> SweepRun {
+            let mut step =
+                StepReport { sent: 100_000, generator_cpu: 0.5, in_flight_max: 40, ..StepReport::default() };
             step.latencies.record(OpKind::Read, (self.response_us * 1e3) as u64);
             change(&mut step);
             let server = ServerUse { service_us: Some(self.service_us), ..ServerUse::default() };
@@ -316,7 +317,7 @@ pub(super) mod tests {
         }
     }
 
-    fn check(change: impl Fn(&mut Step), response_us: &[f64], invalid: &[&str], unstable: &[&str]) {
+    fn check(change: impl Fn(&mut StepReport), response_us: &[f64], invalid: &[&str], unstable: &[&str]) {
         let run = TestRun { of_seconds_us: Some(response_us), ..TestRun::default() }.changed(change);
         for (found, expected) in [(&run.invalid, invalid), (&run.unstable, unstable)] {
             assert_eq!(found.len(), expected.len(), "{run:?}");
@@ -359,7 +360,7 @@ pub(super) mod tests {
     #[test]
     fn band_of_n_leaves_out_the_outer_twentieths() {
         let band = |seconds: &[SweepSecond]| {
-            let band = InFlightBand::of(&Step::default(), seconds);
+            let band = InFlightBand::of(&StepReport::default(), seconds);
             (band.n_low, band.n_high)
         };
         assert_eq!(band(&seconds(&[1.0; 40])), (2.0, 38.0));

@@ -118,8 +118,9 @@ mod tests {
     #[test]
     fn stable_runs_are_counted_among_the_valid() {
         let full = |number, held_back, cpu| {
-            let change =
-                |step: &mut crate::report::Step| (step.held_back, step.generator_cpu) = (held_back, cpu);
+            let change = |step: &mut crate::report::StepReport| {
+                (step.held_back, step.generator_cpu) = (held_back, cpu)
+            };
             TestRun { number, response_us: 900.0, ..TestRun::default() }.changed(change)
         };
         let runs = [full(1, 0, 0.5), full(2, 7, 0.5), full(3, 0, 0.9), full(4, 0, 0.5)];

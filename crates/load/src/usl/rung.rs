@@ -107,17 +107,17 @@ impl Rung {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::report::Step;
+    use crate::report::StepReport;
 
-    fn step(n: f64) -> Step {
+    fn step(n: f64) -> StepReport {
         let response = Latency { mean_us: 1000.0, ..Latency::default() };
-        Step {
+        StepReport {
             throughput_per_s: n * 1000.0,
             in_flight_mean: n,
             from_sent: response,
             generator_cpu: 0.5,
             sent: 100_000,
-            ..Step::default()
+            ..StepReport::default()
         }
     }
 
@@ -131,7 +131,7 @@ pub(super) mod tests {
         rung
     }
 
-    fn check(change: impl Fn(&mut Step), stopped: bool, expected: &[&str]) {
+    fn check(change: impl Fn(&mut StepReport), stopped: bool, expected: &[&str]) {
         let mut step = step(64.0);
         change(&mut step);
         let measured = MeasuredStep { step, stopped, ..MeasuredStep::default() };
