@@ -140,11 +140,8 @@ fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Co
     let connections: Vec<String> = found.iter().map(|(connections, _)| connections.to_string()).collect();
     let value = ratio(Some(last.p50), Some(least.p50))?;
     let judges = how == LEVELS && load == DASHBOARD;
-    let growth: Vec<String> = found[1..]
-        .iter()
-        .filter_map(|(_, over)| ratio(Some(over.p50), Some(least.p50)))
-        .map(|growth| times(growth))
-        .collect();
+    let growth: Vec<String> =
+        found[1..].iter().filter_map(|(_, over)| ratio(Some(over.p50), Some(least.p50))).map(times).collect();
     let (medians, beside) = match load {
         DASHBOARD => ("medians", "beside"),
         _ => ("medians of the other client", "with"),

@@ -78,8 +78,11 @@ pub(super) fn cores(out: &mut String, outcome: &DemoResults) {
     );
 }
 
+/// A column: its name, and its cell.
+type Column = (&'static str, fn(&Offered) -> String);
+
 /// Columns of an offered rate.
-const OFFERED: [(&str, fn(&Offered) -> String); 13] = [
+const OFFERED: [Column; 13] = [
     ("due", |offered| rate(offered.due_per_s)),
     ("in time", |offered| rate(offered.goodput_per_s)),
     ("late", |offered| rate((offered.answered_per_s - offered.goodput_per_s).max(0.0))),
