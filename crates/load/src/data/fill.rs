@@ -294,7 +294,7 @@ impl Fill<'_> {
             outcome = writer.row(insert, row);
             rows += 1;
             // A thousand rows take a few milliseconds.
-            if rows % 1000 == 0 {
+            if rows.is_multiple_of(1000) {
                 count(writer, shared);
             }
             if outcome.is_err() || shared.stopped() {
