@@ -48,14 +48,17 @@ pub fn best(loops: &[ClosedLoop]) -> Option<&ClosedLoop> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Step;
+    use crate::report::StepReport;
 
     #[test]
     fn best_loop_has_the_highest_throughput() {
         let run = |in_flight: usize, spec: &Spec| {
             assert_eq!(spec.pacing, Pacing::Closed { in_flight, seconds: 2.0 });
             let throughput_per_s = if in_flight == 16 { 90.0 } else { 80.0 };
-            Ok::<_, String>(Report { steps: vec![Step { throughput_per_s, ..Step::default() }], ..report() })
+            Ok::<_, String>(Report {
+                steps: vec![StepReport { throughput_per_s, ..StepReport::default() }],
+                ..report()
+            })
         };
         let loops = closed_loops(&Spec::default(), &[4, 16, 64], 2.0, run).expect("no loop fails");
         assert_eq!(best(&loops).map(|best| best.in_flight), Some(16));
