@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use load::overload::{best, closed_loops};
-use load::{Keys, Pacing, Report, Rows, Spec, Step, StopFlag, Workload};
+use load::{Keys, Pacing, RateStep, Report, RowLayout, Spec, StopFlag, Workload};
 
 use crate::admin::Admin;
 use crate::cpu::Phase;
@@ -80,7 +80,7 @@ fn slices(server: &AttackedServer) -> Spec {
         user: Some(ADMIN.to_owned()),
         password: Some(PASSWORD.to_owned()),
         keys: Keys { population: PARTITIONS, ..plain.keys },
-        rows: Rows { per_partition: ROWS, columns: 1, ..plain.rows },
+        rows: RowLayout { per_partition: ROWS, columns: 1, ..plain.rows },
         ..plain
     }
 }
@@ -102,7 +102,7 @@ fn measure(options: &OverloadOptions, server: &mut AttackedServer) -> Result<Vec
     let open = Spec {
         streams: OPEN_STREAMS,
         max_in_flight: OPEN_IN_FLIGHT_MAX,
-        pacing: Pacing::Open(vec![Step { rate_per_s, seconds }]),
+        pacing: Pacing::Open(vec![RateStep { rate_per_s, seconds }]),
         ..base.clone()
     };
     loads.push(beside_admin(&format!("open loop, {rate_per_s:.0} a second"), server, &open)?);

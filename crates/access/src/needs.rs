@@ -275,13 +275,8 @@ impl NeedKind {
             | Statement::DropAggregate(_)
             | Statement::CreateTrigger(_)
             | Statement::DropTrigger(_) => return None,
-            Statement::Batch(_)
-            | Statement::Use(_)
-            | Statement::ListUsers
-            | Statement::CancelStatement(_)
-            | Statement::CancelSession(_) => {
-                return None;
-            }
+            Statement::Batch(_) | Statement::Use(_) | Statement::ListUsers => return None,
+            Statement::CancelStatement(_) | Statement::CancelSession(_) => return None,
         })
     }
 }

@@ -131,7 +131,11 @@ impl Embedded {
                 0 => embedded.load_schema().await?,
                 _ => lanes::call(0, || async { Embedded::local().current.schema() }).await,
             };
-            embedded.timestamps.read_floors(&embedded.shard, &schema, &embedded.event_sink).await?;
+            embedded
+                .timestamps
+                .read_floors(&embedded.shard, &schema, &embedded.event_sink)
+                .await
+                .map_err(storage_error)?;
             embedded.current.replace(schema.clone());
             embedded
                 .configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));

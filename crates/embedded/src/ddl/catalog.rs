@@ -21,7 +21,7 @@ use crate::ddl::definition::{self, DefinitionStep, storage_options};
 use crate::heavy_lane::heavy;
 use crate::system::own_tables::{OWN_TABLES, SCHEMA_TABLE};
 use crate::table_scan::bounds::layouts;
-use crate::write::mutations::Times;
+use crate::write::times::Times;
 use crate::{Embedded, storage_error};
 
 /// Partition of the rows.

@@ -80,8 +80,8 @@ impl WriteBatch {
 
 /// Statements of a client that are to be written together, unchecked.
 pub(crate) struct Unchecked {
-    /// Plans with the positions of their values. A plan of a textual BATCH has several writes, which
-    /// share its values.
+    /// Plans with the positions of their values. A plan of a textual BATCH has several writes,
+    /// which share its values.
     given: Vec<(Rc<dyn Plan>, Range<usize>)>,
     request: OwnedRequest,
     /// Number of statements, for guardrails and for checking them in one poll.

@@ -26,7 +26,7 @@ use crate::read::partition::STATIC_BYTES_MAX;
 use crate::write::batch::{BatchPart, WriteBatch, by_partition};
 use crate::write::batch_log::Spread;
 use crate::write::conditions::{self, Verdict};
-use crate::write::mutations::Times;
+use crate::write::times::Times;
 use crate::{Embedded, storage_error};
 
 /// Changes to one partition, made under one lock.

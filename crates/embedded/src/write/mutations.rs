@@ -16,7 +16,7 @@ use crate::bind::restrict::{Restrictions, restrict};
 use crate::bind::term::{Bind, Binder};
 use crate::write::conditions::Conditions;
 
-pub(crate) use effect::{Times, mutations};
+pub(crate) use effect::mutations;
 
 /// Effect of a write on the rows that it names.
 #[derive(Debug)]

@@ -3,14 +3,31 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{Error, Schema};
+use engine::Schema;
 use storage::{EventSink, Shard, StorageError, TableId};
 
-use crate::storage_error;
 use crate::system::own_tables::FLOORS;
 use crate::system::own_tables::is_server_keyspace;
 use crate::write::clock::{Clock, Floor};
-use crate::write::mutations::Times;
+
+/// Server times of one statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Timestamp of the write, in microseconds.
+    pub(crate) now_us: i64,
+    /// Unique timestamp for list elements, in microseconds.
+    pub(crate) list_us: i64,
+    /// Wall clock in seconds. It decides expiry and the age of deletions.
+    pub(crate) now_s: u32,
+}
+
+impl Times {
+    /// Returns those of the statement with this number in a batch, which has a timestamp for list
+    /// elements for each.
+    pub(crate) fn of_statement(self, number: usize) -> Times {
+        Times { list_us: self.list_us + number as i64, ..self }
+    }
+}
 
 /// Source of the timestamps of one core's writes.
 pub(crate) struct Timestamps {
@@ -62,11 +79,11 @@ impl Timestamps {
         shard: &Rc<Shard>,
         schema: &Schema,
         event_sink: &EventSink,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StorageError> {
         let every = i64::MIN..=i64::MAX;
         let mut floors = shard.scan(FLOORS, every, None, 0);
         let mut highest = i64::MIN;
-        while let Some((_, _, view)) = floors.next().await.map_err(storage_error)? {
+        while let Some((_, _, view)) = floors.next().await? {
             let times = view.rows().filter_map(|row| row.cell(0).map(|cell| cell.timestamp));
             highest = times.fold(highest, i64::max);
         }
@@ -74,7 +91,7 @@ impl Timestamps {
             let own = schema.keyspaces.iter().filter(|(name, _)| is_server_keyspace(name));
             for def in own.flat_map(|(_, keyspace)| keyspace.tables.values()) {
                 let newest = shard.newest_timestamp(TableId(def.data_id().as_u128())).await;
-                highest = highest.max(newest.map_err(storage_error)?);
+                highest = highest.max(newest?);
             }
         }
         self.raise(highest);

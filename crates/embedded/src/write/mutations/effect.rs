@@ -14,28 +14,10 @@ use crate::bind::elements::ListPaths;
 use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, clustering_ranges, partition_keys};
 use crate::write::conditions::Conditions;
+use crate::write::times::Times;
 
 /// Longest TTL in seconds: 20 years, as in Cassandra.
 const TTL_S_MAX: i64 = 630_720_000;
-
-/// Server times of one statement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    /// Timestamp of the write, in microseconds.
-    pub(crate) now_us: i64,
-    /// Unique timestamp for list elements, in microseconds.
-    pub(crate) list_us: i64,
-    /// Wall clock in seconds. It decides expiry and the age of deletions.
-    pub(crate) now_s: u32,
-}
-
-impl Times {
-    /// Returns those of the statement with this number in a batch, which has a timestamp for list
-    /// elements for each.
-    pub(crate) fn of_statement(self, number: usize) -> Times {
-        Times { list_us: self.list_us + number as i64, ..self }
-    }
-}
 
 fn moment(
     plan: &WritePlan,
