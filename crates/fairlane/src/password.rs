@@ -46,7 +46,7 @@ pub(crate) fn set(settings: &Settings, role: &str) -> Result<String, String> {
     machine::raise_file_limit(config.cores.len())?;
     let lanes = Lanes::start(config).map_err(|error| format!("the lanes cannot start: {error}."))?;
     let memory_bytes = settings.memory_bytes.unwrap_or_else(machine::memory_bytes);
-    let result = Cores::open(&lanes, settings, memory_bytes, (None, prepared), &EventSink::new(|_| ()))
+    let result = Cores::open(&lanes, settings, memory_bytes, None, prepared, &EventSink::new(|_| ()))
         .and_then(|cores| {
             let (role, password) = (role.to_owned(), password);
             let set = lanes.block_on(0, Group::CONTROL, move || async move {

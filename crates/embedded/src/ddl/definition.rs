@@ -2,28 +2,18 @@
 //! stores nor sends anything.
 
 mod keyspaces;
+mod step;
 pub(crate) mod storage_options;
 mod tables;
 mod types;
 
-use std::sync::Arc;
-
-use cql::ast::{self, OptionValue};
-use engine::{Error, Schema, SchemaChange, SchemaTarget};
-use schema::TableDef;
+use cql::ast;
+use engine::{Error, Schema};
 use uuid::Uuid;
 
 use crate::system::own_tables::is_server_keyspace;
 
-/// Effect of a definition statement.
-pub(crate) struct DefinitionStep {
-    /// Schema after the statement.
-    pub(crate) schema: Schema,
-    /// Change reported to the client and to listeners. `None`: no visible change.
-    pub(crate) change: Option<SchemaChange>,
-    /// Tables whose data is dropped, with their old definitions.
-    pub(crate) dropped: Vec<Arc<TableDef>>,
-}
+pub(crate) use step::{DefinitionStep, no_keyspace, no_table};
 
 /// Applies a statement. `None`: there is nothing to do (`IF EXISTS`, `IF NOT EXISTS`). `id` becomes
 /// the version of the new schema and the identity of a new table.
@@ -49,22 +39,6 @@ pub(crate) fn apply(
     }
 }
 
-/// Result of a statement that changes `name` of a keyspace.
-fn changed(
-    schema: Schema,
-    change: &'static str,
-    target: SchemaTarget,
-    keyspace: &str,
-    name: &str,
-) -> Result<Option<DefinitionStep>, Error> {
-    let table_id = match (target, change) {
-        (SchemaTarget::Table, "CREATED") => Some(schema.version),
-        _ => None,
-    };
-    let change = SchemaChange { change, target, keyspace: keyspace.into(), name: name.into(), table_id };
-    Ok(Some(DefinitionStep { schema, change: Some(change), dropped: Vec::new() }))
-}
-
 /// Checks that clients may create a keyspace with this name. The server's own keyspaces are exempt
 /// from limits, and known to tools.
 ///
@@ -86,33 +60,4 @@ pub(crate) fn keyspace_of(name: &ast::QualifiedName, used: Option<&str>) -> Resu
             "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename".into(),
         )
     })
-}
-
-/// Returns the error for a missing keyspace.
-pub(crate) fn no_keyspace(name: &str) -> Error {
-    Error::Invalid(format!("Keyspace '{name}' doesn't exist"))
-}
-
-/// Returns the error for a missing table.
-pub(crate) fn no_table(keyspace: &str, name: &str) -> Error {
-    Error::Invalid(format!("table {keyspace}.{name} does not exist"))
-}
-
-/// Formats an option's value as in the schema tables.
-fn plain(value: &OptionValue) -> String {
-    match value {
-        OptionValue::Null => "null".into(),
-        OptionValue::Integer(n) => n.to_string(),
-        OptionValue::Float(x) => x.to_string(),
-        OptionValue::Boolean(b) => b.to_string(),
-        OptionValue::String(text) => text.clone(),
-        OptionValue::Duration(d) => format!("{}mo{}d{}ns", d.months, d.days, d.nanoseconds),
-        OptionValue::Map(pairs) => {
-            let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
-            let pair =
-                |(key, value): &(String, OptionValue)| format!("{}: {}", quoted(key), quoted(&plain(value)));
-            let pairs: Vec<String> = pairs.iter().map(pair).collect();
-            format!("{{{}}}", pairs.join(", "))
-        }
-    }
 }

@@ -7,7 +7,7 @@ use cql::ast::{self, OptionValue};
 use engine::{Error, Keyspace, Schema, SchemaTarget};
 use schema::KeyspaceDef;
 
-use super::{DefinitionStep, changed, no_keyspace, plain};
+use super::step::{DefinitionStep, changed, no_keyspace, plain};
 
 /// Creates a keyspace.
 pub(super) fn create(

@@ -133,7 +133,7 @@ fn read(text: &str) -> Option<OptionValue> {
 }
 
 fn text(value: &OptionValue) -> String {
-    super::plain(value)
+    super::step::plain(value)
 }
 
 fn find<'p>(pairs: &'p Pairs, name: &str) -> Option<&'p OptionValue> {

@@ -7,8 +7,9 @@ use cql::ast::{self, OptionValue};
 use engine::{Error, Schema, SchemaTarget};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, TableOptions};
 
+use super::step::{DefinitionStep, changed, no_keyspace, no_table, plain};
+use super::storage_options;
 use super::types::resolve;
-use super::{DefinitionStep, changed, no_keyspace, no_table, plain, storage_options};
 
 /// Creates a table. Its identity is the version of the schema.
 pub(super) fn create(

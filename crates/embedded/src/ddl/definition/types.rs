@@ -10,7 +10,7 @@ use cql::ast::{self, TypeChange, TypeName};
 use engine::{Error, Schema, SchemaTarget};
 use schema::{ColumnKind, CqlType, UdtType};
 
-use super::{DefinitionStep, changed, no_keyspace};
+use super::step::{DefinitionStep, changed, no_keyspace};
 
 fn invalid<T>(text: String) -> Result<T, Error> {
     Err(Error::Invalid(text))

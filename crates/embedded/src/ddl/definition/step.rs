@@ -1,0 +1,62 @@
+//! Effect of a definition statement, and what the statements on keyspaces, tables and types share.
+
+use std::sync::Arc;
+
+use cql::ast::OptionValue;
+use engine::{Error, Schema, SchemaChange, SchemaTarget};
+use schema::TableDef;
+
+/// Effect of a definition statement.
+pub(crate) struct DefinitionStep {
+    /// Schema after the statement.
+    pub(crate) schema: Schema,
+    /// Change reported to the client and to listeners. `None`: no visible change.
+    pub(crate) change: Option<SchemaChange>,
+    /// Tables whose data is dropped, with their old definitions.
+    pub(crate) dropped: Vec<Arc<TableDef>>,
+}
+
+/// Result of a statement that changes `name` of a keyspace.
+pub(super) fn changed(
+    schema: Schema,
+    change: &'static str,
+    target: SchemaTarget,
+    keyspace: &str,
+    name: &str,
+) -> Result<Option<DefinitionStep>, Error> {
+    let table_id = match (target, change) {
+        (SchemaTarget::Table, "CREATED") => Some(schema.version),
+        _ => None,
+    };
+    let change = SchemaChange { change, target, keyspace: keyspace.into(), name: name.into(), table_id };
+    Ok(Some(DefinitionStep { schema, change: Some(change), dropped: Vec::new() }))
+}
+
+/// Returns the error for a missing keyspace.
+pub(crate) fn no_keyspace(name: &str) -> Error {
+    Error::Invalid(format!("Keyspace '{name}' doesn't exist"))
+}
+
+/// Returns the error for a missing table.
+pub(crate) fn no_table(keyspace: &str, name: &str) -> Error {
+    Error::Invalid(format!("table {keyspace}.{name} does not exist"))
+}
+
+/// Formats an option's value as in the schema tables.
+pub(super) fn plain(value: &OptionValue) -> String {
+    match value {
+        OptionValue::Null => "null".into(),
+        OptionValue::Integer(n) => n.to_string(),
+        OptionValue::Float(x) => x.to_string(),
+        OptionValue::Boolean(b) => b.to_string(),
+        OptionValue::String(text) => text.clone(),
+        OptionValue::Duration(d) => format!("{}mo{}d{}ns", d.months, d.days, d.nanoseconds),
+        OptionValue::Map(pairs) => {
+            let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+            let pair =
+                |(key, value): &(String, OptionValue)| format!("{}: {}", quoted(key), quoted(&plain(value)));
+            let pairs: Vec<String> = pairs.iter().map(pair).collect();
+            format!("{{{}}}", pairs.join(", "))
+        }
+    }
+}
