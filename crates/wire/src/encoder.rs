@@ -84,6 +84,17 @@ impl Encoder {
         body
     }
 
+    /// Appends a message that another connection received, on another stream. Its flags and its
+    /// body are copied, and not read.
+    ///
+    /// # Errors
+    /// The body is too long for the protocol. The buffer is then unchanged.
+    pub fn relay(&mut self, stream: i16, opcode: Opcode, flags: Flags, body: &[u8]) -> Result<(), Error> {
+        let mut message = self.begin_flagged(stream, opcode, flags.0 & !Flags::COMPRESSED);
+        message.raw(body);
+        message.end()
+    }
+
     fn begin_flagged(&mut self, stream: i16, opcode: Opcode, flags: u8) -> Body<'_> {
         debug_assert_eq!(opcode.direction(), self.direction);
         let opened_segment = match self.framing {

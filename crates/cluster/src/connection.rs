@@ -1,0 +1,260 @@
+//! One connection to a node: sends requests, and matches answers to them by stream.
+//!
+//! Requests are written into one buffer, which is sent when the group pauses (`lanes::defer`), so
+//! that many requests need one write. A task reads the answers.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lanes::net::{OwnedReadHalf, OwnedWriteHalf};
+use lanes::sync::oneshot::Receiver;
+use lanes::{DeferredWork, Group};
+use tokio::io::AsyncReadExt;
+use wire::{Decoded, Decoder, Encoder, Envelope, Flags, Opcode, Version};
+
+use crate::Refusal;
+use crate::streams::{Answered, Streams};
+
+/// Bytes of requests that wait for a node to read them, at most. A node that does not read gets no
+/// more.
+const UNSENT_BYTES_MAX: usize = 4 << 20;
+
+/// Capacity of the input buffer, bytes.
+const INPUT_BYTES: usize = 64 << 10;
+
+/// Interval at which a silent connection checks whether it was closed.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// Work units of one answer without its body: 0.5 µs.
+const ANSWER_UNITS: u32 = 5;
+/// Bytes of an answer that count as one work unit.
+const BYTES_PER_UNIT: u32 = 1024;
+
+/// Answer of a node, as it came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Kind of message.
+    pub opcode: Opcode,
+    /// Flags: whether tracing id, warnings and custom payload precede the body.
+    pub flags: Flags,
+    /// Body.
+    pub body: Bytes,
+}
+
+/// A connection that has been opened and authenticated.
+pub(crate) struct NodeConnection {
+    pub(crate) node: SocketAddr,
+    version: Version,
+    encoder: RefCell<Encoder>,
+    /// `None` once the connection is closed.
+    socket: RefCell<Option<Rc<OwnedWriteHalf>>>,
+    streams: RefCell<Streams>,
+    /// True while the buffer waits to be sent.
+    is_sending: Cell<bool>,
+    is_closed: Cell<bool>,
+    /// Time of the last request, ns of the monotonic clock.
+    used_ns: Cell<u64>,
+}
+
+impl NodeConnection {
+    /// Takes over an opened socket, and starts to read answers in `group`.
+    pub(crate) fn start(
+        node: SocketAddr,
+        encoder: Encoder,
+        decoder: Decoder,
+        input: BytesMut,
+        reader: OwnedReadHalf,
+        socket: OwnedWriteHalf,
+        group: Group,
+    ) -> Rc<NodeConnection> {
+        let connection = Rc::new(NodeConnection {
+            node,
+            version: encoder.version(),
+            encoder: RefCell::new(encoder),
+            socket: RefCell::new(Some(Rc::new(socket))),
+            streams: RefCell::default(),
+            is_sending: Cell::new(false),
+            is_closed: Cell::new(false),
+            used_ns: Cell::new(lanes::time::monotonic_ns()),
+        });
+        let reading = connection.clone().read(reader, decoder, input);
+        lanes::spawn(group, reading).detach();
+        connection
+    }
+
+    /// Returns true if a request may be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_closed.get()
+    }
+
+    /// Returns the number of requests in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.streams.borrow().in_flight()
+    }
+
+    /// Returns the time of the last request, ns of the monotonic clock.
+    pub(crate) fn used_ns(&self) -> u64 {
+        self.used_ns.get()
+    }
+
+    /// Sends a message whose body is copied.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsent`]: the connection is closed or full, or the body too long.
+    pub(crate) fn send(
+        self: &Rc<Self>,
+        opcode: Opcode,
+        flags: Flags,
+        body: &[u8],
+    ) -> Result<Receiver<Answered>, Refusal> {
+        self.write(|encoder, stream| encoder.relay(stream, opcode, flags, body))
+    }
+
+    /// Sends a message that `write` encodes. Errors are those of [`NodeConnection::send`].
+    pub(crate) fn write(
+        self: &Rc<Self>,
+        write: impl FnOnce(&mut Encoder, i16) -> Result<(), wire::Error>,
+    ) -> Result<Receiver<Answered>, Refusal> {
+        if self.is_closed.get() {
+            return Err(Refusal::Unsent(format!("the connection to the node {} was lost", self.node)));
+        }
+        let mut encoder = self.encoder.borrow_mut();
+        if encoder.pending() > UNSENT_BYTES_MAX {
+            return Err(Refusal::Unsent(format!("the node {} does not read its requests", self.node)));
+        }
+        let full = || Refusal::Unsent(format!("all streams to the node {} are in use", self.node));
+        let (stream, receiver) = self.streams.borrow_mut().take().ok_or_else(full)?;
+        if let Err(error) = write(&mut encoder, stream) {
+            self.streams.borrow_mut().answered(stream);
+            return Err(Refusal::Unsent(format!("the request cannot be passed on: {error}")));
+        }
+        drop(encoder);
+        self.used_ns.set(lanes::time::monotonic_ns());
+        if !self.is_sending.replace(true) {
+            lanes::defer(self.clone());
+        }
+        Ok(receiver)
+    }
+
+    /// Sends the buffer as far as the socket takes it. Returns true if all was sent.
+    fn send_now(&self) -> std::io::Result<bool> {
+        let Some(socket) = self.socket.borrow().clone() else {
+            return Err(std::io::ErrorKind::NotConnected.into());
+        };
+        let mut encoder = self.encoder.borrow_mut();
+        let out = encoder.finish();
+        while !out.is_empty() {
+            match socket.try_write(out) {
+                Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(n) => bytes::Buf::advance(out, n),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends the rest of the buffer, as the socket takes it.
+    async fn send_rest(self: Rc<Self>) {
+        loop {
+            let socket = self.socket.borrow().clone();
+            match socket {
+                Some(socket) if socket.writable().await.is_ok() => {}
+                _ => return self.close(),
+            }
+            match self.send_now() {
+                Ok(true) => return self.is_sending.set(false),
+                Ok(false) => {}
+                Err(_) => return self.close(),
+            }
+            lanes::yield_now().await;
+        }
+    }
+
+    /// Reads answers until the connection ends.
+    async fn read(self: Rc<Self>, mut reader: OwnedReadHalf, mut decoder: Decoder, mut input: BytesMut) {
+        while self.read_some(&mut reader, &mut decoder, &mut input).await.is_some() {}
+        self.close();
+    }
+
+    /// Passes on the answers that have arrived, then waits for more. `None`: the connection ended.
+    async fn read_some(
+        &self,
+        reader: &mut OwnedReadHalf,
+        decoder: &mut Decoder,
+        input: &mut BytesMut,
+    ) -> Option<()> {
+        loop {
+            let envelope = match decoder.step(input).ok()? {
+                Decoded::Nothing => break,
+                Decoded::Chunk => {
+                    if lanes::spend(1) {
+                        lanes::yield_now().await;
+                    }
+                    continue;
+                }
+                Decoded::Envelope(envelope) => envelope,
+                Decoded::Large(large) => {
+                    let assemble = async move { large.assemble() };
+                    lanes::heavy(lanes::current_group(), assemble).await.ok()?
+                }
+            };
+            let units = ANSWER_UNITS + envelope.body.len() as u32 / BYTES_PER_UNIT;
+            self.answered(envelope);
+            if lanes::spend(units) {
+                lanes::yield_now().await;
+            }
+        }
+        if self.is_closed.get() {
+            return None;
+        }
+        input.reserve(INPUT_BYTES);
+        match lanes::time::timeout(CHECK_EVERY, reader.read_buf(input)).await {
+            Ok(Ok(n)) if n > 0 => Some(()),
+            Ok(_) => None,
+            // Nothing arrived.
+            Err(_) => Some(()),
+        }
+    }
+
+    /// Passes an answer on to its request.
+    fn answered(&self, envelope: Envelope) {
+        let waiting = self.streams.borrow_mut().answered(envelope.stream);
+        let Some(waiting) = waiting else { return };
+        let Envelope { opcode, flags, body, .. } = envelope;
+        // Ignore the answer of a request that was cancelled.
+        let _ = waiting.send(Ok(Answer { opcode, flags, body }));
+    }
+
+    /// Closes the connection. Requests in flight are lost.
+    pub(crate) fn close(&self) {
+        if self.is_closed.replace(true) {
+            return;
+        }
+        // Taken out first: an answer wakes its request.
+        let waiting = self.streams.borrow_mut().take_all();
+        for sender in waiting {
+            let _ = sender.send(Err(Refusal::Lost(self.node)));
+        }
+        // The node then closes its side, which ends the task that reads.
+        self.socket.take();
+    }
+
+    /// Returns the version of the protocol.
+    pub(crate) fn version(&self) -> Version {
+        self.version
+    }
+}
+
+impl DeferredWork for NodeConnection {
+    fn run_deferred(self: Rc<Self>) {
+        match self.send_now() {
+            Ok(true) => self.is_sending.set(false),
+            Ok(false) => lanes::spawn(lanes::current_group(), self.send_rest()).detach(),
+            Err(_) => self.close(),
+        }
+    }
+}

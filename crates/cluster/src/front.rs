@@ -1,0 +1,362 @@
+//! The front of one core: chooses a node for each request, and repeats what was certainly not
+//! executed.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lanes::Group;
+use rustc_hash::FxHashMap;
+use wire::{Envelope, FailureKind, Flags, Opcode, Prepare, Request, Response, Version};
+
+use crate::Refusal;
+use crate::connection::{Answer, NodeConnection};
+use crate::open::{NodeFacts, open, probe};
+use crate::prepared::{CorePlans, RemotePlan, SharedPlans, StatementClass};
+use crate::role::Role;
+
+/// Time for which an equal password is accepted without asking the cluster: a storm of logins costs
+/// the cluster one check.
+const LOGIN_KEPT: Duration = Duration::from_secs(60);
+
+/// Time after which an unused connection is closed.
+const UNUSED_MAX: Duration = Duration::from_secs(300);
+
+/// Interval of the search for unused connections.
+const CLOSE_EVERY: Duration = Duration::from_secs(30);
+
+/// Time for which a node that could not be reached is not chosen if there are others.
+const AVOIDED: Duration = Duration::from_secs(1);
+
+/// Beginning of a RESULT of kind Set_keyspace.
+const SET_KEYSPACE: [u8; 4] = [0, 0, 0, 3];
+
+/// Statements of one request that are prepared again, at most: those of the longest BATCH that
+/// drivers build. A node that forgets faster gets the rest from the driver.
+const PREPARED_AGAIN_MAX: usize = 100;
+
+/// Configuration of a front.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FrontOptions {
+    /// Nodes, at least one.
+    pub contacts: Vec<SocketAddr>,
+}
+
+/// State that the fronts of all cores share.
+pub struct Shared {
+    options: FrontOptions,
+    facts: NodeFacts,
+    plans: SharedPlans,
+}
+
+impl Shared {
+    /// Asks the contacts, one after the other, how clients authenticate.
+    ///
+    /// # Errors
+    /// One sentence for each contact: none answers.
+    pub fn open(options: FrontOptions) -> lanes::LocalBoxFuture<'static, Result<Arc<Shared>, String>> {
+        Box::pin(async move {
+            let mut reasons = Vec::new();
+            for &contact in &options.contacts {
+                match probe(contact).await {
+                    Ok(facts) => {
+                        return Ok(Arc::new(Shared { options, facts, plans: SharedPlans::default() }));
+                    }
+                    Err(Refusal::Unsent(reason)) => reasons.push(reason),
+                    Err(other) => reasons.push(format!("the node {contact} refuses to start: {other:?}")),
+                }
+            }
+            Err(reasons.join("; "))
+        })
+    }
+
+    /// Returns the class of the authenticator. `None`: no credentials are needed.
+    pub fn authenticator(&self) -> Option<&str> {
+        self.facts.authenticator.as_deref()
+    }
+
+    /// Returns the highest version of the protocol that nodes speak.
+    pub fn version(&self) -> Version {
+        self.facts.version
+    }
+}
+
+/// A request to be passed on.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// True for a statement that changes nothing: it is sent to another node if the connection is
+    /// lost before the answer.
+    pub is_read: bool,
+    /// Protocol version of the client.
+    pub version: Version,
+    /// Keyspace of the client's session.
+    pub keyspace: Option<Rc<str>>,
+    /// QUERY, PREPARE, EXECUTE or BATCH.
+    pub opcode: Opcode,
+    /// Flags: tracing, custom payload.
+    pub flags: Flags,
+    /// Body.
+    pub body: Bytes,
+}
+
+/// The front of one core.
+pub struct Front {
+    shared: Arc<Shared>,
+    plans: CorePlans,
+    roles: RefCell<FxHashMap<Arc<str>, Weak<Role>>>,
+    /// Node of the next request.
+    next: Cell<usize>,
+    /// Time until which each node is avoided, ns of the monotonic clock.
+    avoided_until_ns: Box<[Cell<u64>]>,
+}
+
+impl Front {
+    /// Opens the front of this core, on its fast lane. It closes unused connections until it is
+    /// dropped.
+    pub fn new(shared: Arc<Shared>) -> Rc<Front> {
+        let nodes = shared.options.contacts.len();
+        let front = Rc::new(Front {
+            shared,
+            plans: CorePlans::default(),
+            roles: RefCell::default(),
+            next: Cell::new(lanes::current_core()),
+            avoided_until_ns: (0..nodes).map(|_| Cell::new(0)).collect(),
+        });
+        let weak = Rc::downgrade(&front);
+        let close = async move {
+            while let Some(front) = weak.upgrade() {
+                front.close_unused();
+                drop(front);
+                lanes::time::sleep(CLOSE_EVERY).await;
+            }
+        };
+        lanes::spawn(Group::CONTROL, close).detach();
+        front
+    }
+
+    /// Returns the state that all cores share.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Returns a prepared statement. `None`: no client of this front has prepared it.
+    pub fn plan(&self, id: &[u8]) -> Option<Arc<RemotePlan>> {
+        self.plans.get(&self.shared.plans, id)
+    }
+
+    /// Logs a client in at the cluster, with its SASL token. `name`: the role in the token.
+    /// `group`: that of the role's level, in which answers are read.
+    ///
+    /// # Errors
+    /// [`Refusal::Answered`] with the node's own ERROR, or [`Refusal::Unsent`].
+    pub async fn log_in(
+        &self,
+        version: Version,
+        name: &str,
+        token: Option<Bytes>,
+        group: Group,
+    ) -> Result<Rc<Role>, Refusal> {
+        let kept = self.roles.borrow().get(name).and_then(Weak::upgrade);
+        if let (Some(role), Some(token)) = (&kept, &token)
+            && role.was_accepted(token, LOGIN_KEPT.as_nanos() as u64)
+        {
+            return Ok(role.clone());
+        }
+        let connection = self.on_some_node(|node| {
+            let token = token.clone();
+            async move { open(node, version, token.as_ref(), None, group).await }
+        });
+        let connection = connection.await?;
+        // Another login of the role may have finished meanwhile.
+        let kept = self.roles.borrow().get(name).and_then(Weak::upgrade);
+        let role = match kept {
+            Some(role) => role,
+            None => {
+                let role = Rc::new(Role::new(name.into(), token.clone()));
+                self.roles.borrow_mut().insert(role.name().clone(), Rc::downgrade(&role));
+                role
+            }
+        };
+        if let Some(token) = token {
+            role.accepted(token);
+        }
+        role.keep(connection);
+        Ok(role)
+    }
+
+    /// Opens a connection of a role in a keyspace, so that a node judges it.
+    ///
+    /// # Errors
+    /// [`Refusal::Answered`] with the node's own ERROR, or [`Refusal::Unsent`].
+    pub async fn use_keyspace(
+        &self,
+        role: &Rc<Role>,
+        version: Version,
+        keyspace: &str,
+    ) -> Result<(), Refusal> {
+        let keyspace: Rc<str> = keyspace.into();
+        self.connection(role, version, Some(&keyspace)).await.map(drop)
+    }
+
+    /// Passes a request on to a node, and returns its answer. A node that does not know a prepared
+    /// statement is asked to prepare it, and gets the request again. A read whose connection is
+    /// lost is sent once more.
+    ///
+    /// # Errors
+    /// The reason why there is no answer.
+    pub async fn send(&self, role: &Rc<Role>, request: &Outgoing) -> Result<Answer, Refusal> {
+        let keyspace = request.keyspace.as_ref();
+        let mut prepared: Vec<Bytes> = Vec::new();
+        let mut may_repeat = request.is_read;
+        loop {
+            let connection = self.connection(role, request.version, keyspace).await?;
+            let sent = connection.send(request.opcode, request.flags, &request.body)?;
+            let answer = match sent.await.unwrap_or(Err(Refusal::Lost(connection.node))) {
+                Err(Refusal::Lost(_)) if std::mem::take(&mut may_repeat) => continue,
+                answered => answered?,
+            };
+            if sets_keyspace(request.version, &answer) {
+                // Other clients share the connection: they must not use that keyspace.
+                connection.close();
+            }
+            let Some(id) = unknown_id(request.version, &answer) else { return Ok(answer) };
+            let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
+            let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
+            self.prepare_again(role, request.version, connection.node, &plan).await?;
+            prepared.push(id);
+        }
+    }
+
+    /// Passes a PREPARE on, and remembers the statement.
+    ///
+    /// # Errors
+    /// Those of [`Front::send`].
+    pub async fn prepare(
+        &self,
+        role: &Rc<Role>,
+        request: &Outgoing,
+        text: &str,
+        given_keyspace: Option<&str>,
+    ) -> Result<Answer, Refusal> {
+        let answer = self.send(role, request).await?;
+        if let Some(id) = prepared_id(request.version, &answer) {
+            let plan = RemotePlan {
+                id,
+                text: text.into(),
+                connection_keyspace: request.keyspace.as_deref().map(Into::into),
+                given_keyspace: given_keyspace.map(Into::into),
+                class: StatementClass::of(text),
+            };
+            self.plans.add(&self.shared.plans, Arc::new(plan));
+        }
+        Ok(answer)
+    }
+
+    /// Prepares a known statement at a node that has forgotten it, or never knew it.
+    async fn prepare_again(
+        &self,
+        role: &Rc<Role>,
+        version: Version,
+        node: SocketAddr,
+        plan: &RemotePlan,
+    ) -> Result<(), Refusal> {
+        let keyspace = plan.connection_keyspace.as_deref().map(Rc::from);
+        let connection = role.connection(node, version, keyspace.as_ref()).await?;
+        let message = Prepare { text: &plan.text, keyspace: plan.given_keyspace.as_deref() };
+        let sent = connection.write(|encoder, stream| encoder.request(stream, &Request::Prepare(message)))?;
+        let answer = sent.await.unwrap_or(Err(Refusal::Lost(node)))?;
+        // The node's own error, such as a missing right, answers the request.
+        if answer.opcode == Opcode::Error { Err(Refusal::Answered(answer)) } else { Ok(()) }
+    }
+
+    /// Returns a connection of the role to the next node that can be reached.
+    async fn connection(
+        &self,
+        role: &Rc<Role>,
+        version: Version,
+        keyspace: Option<&Rc<str>>,
+    ) -> Result<Rc<NodeConnection>, Refusal> {
+        self.on_some_node(|node| role.connection(node, version, keyspace)).await
+    }
+
+    /// Opens something at the next node that can be reached.
+    async fn on_some_node<T, F: Future<Output = Result<T, Refusal>>>(
+        &self,
+        mut open: impl FnMut(SocketAddr) -> F,
+    ) -> Result<T, Refusal> {
+        let contacts = &self.shared.options.contacts;
+        let first = self.next.get();
+        self.next.set((first + 1) % contacts.len());
+        let now_ns = lanes::time::monotonic_ns();
+        let in_turn = (0..contacts.len()).map(|n| (first + n) % contacts.len());
+        let is_avoided = |at: &usize| self.avoided_until_ns[*at].get() > now_ns;
+        // Nodes that could not be reached come last.
+        let (avoided, good): (Vec<usize>, Vec<usize>) = in_turn.partition(is_avoided);
+        let mut reason = None;
+        for at in good.into_iter().chain(avoided) {
+            match open(contacts[at]).await {
+                Err(Refusal::Unsent(text)) => {
+                    let until_ns = lanes::time::monotonic_ns() + AVOIDED.as_nanos() as u64;
+                    self.avoided_until_ns[at].set(until_ns);
+                    reason.get_or_insert(text);
+                }
+                other => return other,
+            }
+        }
+        Err(Refusal::Unsent(reason.unwrap_or_else(|| "no node is known".to_owned())))
+    }
+
+    fn close_unused(&self) {
+        let since_ns = lanes::time::monotonic_ns().saturating_sub(UNUSED_MAX.as_nanos() as u64);
+        self.roles.borrow_mut().retain(|_, role| {
+            let role = role.upgrade();
+            role.iter().for_each(|role| role.close_unused(since_ns));
+            role.is_some()
+        });
+    }
+}
+
+/// Decodes an answer as far as this crate needs.
+fn envelope(version: Version, answer: &Answer) -> Envelope {
+    let Answer { opcode, flags, body } = answer.clone();
+    Envelope { version, flags, stream: 0, opcode, body }
+}
+
+/// Returns the id that a node does not know, if that is its answer.
+fn unknown_id(version: Version, answer: &Answer) -> Option<Bytes> {
+    if answer.opcode != Opcode::Error {
+        return None;
+    }
+    match envelope(version, answer).response().ok()? {
+        Response::Error(failure) => match failure.kind {
+            FailureKind::Unprepared(id) => Some(id.into()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Returns true if the connection has another keyspace after this answer.
+fn sets_keyspace(version: Version, answer: &Answer) -> bool {
+    if answer.opcode != Opcode::Result {
+        return false;
+    }
+    if answer.flags == Flags::default() {
+        return answer.body.starts_with(&SET_KEYSPACE);
+    }
+    matches!(envelope(version, answer).response(), Ok(Response::SetKeyspace(_)))
+}
+
+/// Returns the id of a statement that a node has prepared.
+fn prepared_id(version: Version, answer: &Answer) -> Option<Bytes> {
+    if answer.opcode != Opcode::Result {
+        return None;
+    }
+    match envelope(version, answer).response().ok()? {
+        Response::Prepared(prepared) => Some(Bytes::copy_from_slice(prepared.id)),
+        _ => None,
+    }
+}

@@ -1,0 +1,38 @@
+//! A front before a Cassandra or ScyllaDB cluster: passes the requests of clients on to nodes, and
+//! their answers back, body for body. It decodes neither statements nor rows.
+//!
+//! ```text
+//!  session ─▶ Front::send ─▶ Role ─▶ NodeConnection (role, version, keyspace) ─▶ node
+//!                 │                        stream → request
+//!                 └ UNPREPARED: PREPARE, then the request again   (prepared.rs)
+//! ```
+//!
+//! The cluster authenticates and authorizes. A front has no rights of its own: each connection to a
+//! node is opened with the credentials of the client whose requests it carries.
+//!
+//! Every core has its own front with its own connections. Cores share the prepared statements.
+
+mod connection;
+mod front;
+mod open;
+mod prepared;
+mod role;
+mod streams;
+
+pub use connection::Answer;
+pub use front::{Front, FrontOptions, Outgoing, Shared};
+pub use prepared::{RemotePlan, StatementClass};
+pub use role::Role;
+
+use std::net::SocketAddr;
+
+/// Reason why a request has no answer of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Nothing was sent: no node can be reached, or all are full.
+    Unsent(String),
+    /// The connection ended with the request in flight. It may have been executed.
+    Lost(SocketAddr),
+    /// The node's own answer: an ERROR while the connection was opened.
+    Answered(Answer),
+}

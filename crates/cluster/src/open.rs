@@ -1,0 +1,191 @@
+//! Opening a connection to a node: STARTUP, authentication with a client's token, and its keyspace.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lanes::Group;
+use lanes::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use wire::{
+    Compression, Decoder, Direction, Encoder, Envelope, Framing, Limits, Opcode, Query, Request, Response,
+    Version,
+};
+
+use crate::Refusal;
+use crate::connection::{Answer, NodeConnection};
+
+/// Time limit from the first packet to an authenticated connection.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Options of STARTUP. With THROW_ON_OVERLOAD a node answers Overloaded, and does not stop to read.
+const STARTUP: [(&str, &str); 4] = [
+    ("CQL_VERSION", "3.0.0"),
+    ("DRIVER_NAME", "fairlane"),
+    ("DRIVER_VERSION", env!("CARGO_PKG_VERSION")),
+    ("THROW_ON_OVERLOAD", "1"),
+];
+
+/// Findings about a node before anybody has logged in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NodeFacts {
+    /// Class of the authenticator. `None`: the node asks for no credentials.
+    pub(crate) authenticator: Option<String>,
+    /// Highest version of the protocol that the node speaks.
+    pub(crate) version: Version,
+}
+
+/// Socket of a node with the state of its protocol.
+struct Opening {
+    node: SocketAddr,
+    encoder: Encoder,
+    decoder: Decoder,
+    input: BytesMut,
+    reader: OwnedReadHalf,
+    writer: OwnedWriteHalf,
+}
+
+/// Opens a connection to a node with a client's SASL token, in a keyspace. Its answers are read in
+/// `group`.
+///
+/// # Errors
+/// [`Refusal::Answered`] with the node's own ERROR, otherwise [`Refusal::Unsent`].
+pub(crate) async fn open(
+    node: SocketAddr,
+    version: Version,
+    token: Option<&Bytes>,
+    keyspace: Option<&str>,
+    group: Group,
+) -> Result<Rc<NodeConnection>, Refusal> {
+    let opening = async {
+        let mut opening = Opening::connect(node, version).await?;
+        if opening.start_up().await?.is_some() {
+            let none = Bytes::new();
+            opening.authenticate(token.unwrap_or(&none)).await?;
+        }
+        if let Some(keyspace) = keyspace {
+            opening.use_keyspace(keyspace).await?;
+        }
+        Ok(opening.finish(group))
+    };
+    within(node, opening).await
+}
+
+/// Asks a node for its authenticator, and for the highest version that it speaks.
+///
+/// # Errors
+/// Those of [`open`].
+pub(crate) async fn probe(node: SocketAddr) -> Result<NodeFacts, Refusal> {
+    let probing = async {
+        for version in [Version::V5, Version::V4] {
+            let mut opening = Opening::connect(node, version).await?;
+            match opening.start_up().await {
+                Ok(authenticator) => return Ok(NodeFacts { authenticator, version }),
+                // A node answers a version that it does not speak in one that it does.
+                Err(_) if version == Version::V5 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the last version returns")
+    };
+    within(node, probing).await
+}
+
+async fn within<T>(node: SocketAddr, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    let late =
+        |_| Refusal::Unsent(format!("the node {node} did not answer within {} s", OPEN_TIMEOUT.as_secs()));
+    lanes::time::timeout(OPEN_TIMEOUT, work).await.map_err(late)?
+}
+
+impl Opening {
+    async fn connect(node: SocketAddr, version: Version) -> Result<Opening, Refusal> {
+        let failed = |error| Refusal::Unsent(format!("the node {node} cannot be reached: {error}"));
+        let stream = TcpStream::connect(node).await.map_err(failed)?;
+        // A failure shows at the first read.
+        let _ = stream.set_nodelay(true);
+        let (reader, writer) = stream.into_split();
+        Ok(Opening {
+            node,
+            encoder: Encoder::new(Direction::Request, version),
+            decoder: Decoder::new(Direction::Response, Limits::default()),
+            input: BytesMut::new(),
+            reader,
+            writer,
+        })
+    }
+
+    /// Sends STARTUP. Returns the class of the authenticator if the node wants credentials.
+    async fn start_up(&mut self) -> Result<Option<String>, Refusal> {
+        let answer = self.ask(&Request::Startup(STARTUP.to_vec())).await?;
+        let authenticator = match answer.response().map_err(|error| self.malformed(&error))? {
+            Response::Ready => None,
+            Response::Authenticate(class) => Some(class.to_owned()),
+            _ => return Err(refused(answer)),
+        };
+        let framing = Framing::after_startup(self.encoder.version(), Compression::None);
+        let framing = framing.expect("no compression is always possible");
+        self.encoder.set_framing(framing);
+        self.decoder.set_framing(framing);
+        Ok(authenticator)
+    }
+
+    async fn authenticate(&mut self, token: &[u8]) -> Result<(), Refusal> {
+        let answer = self.ask(&Request::AuthResponse(Some(token))).await?;
+        match answer.opcode {
+            Opcode::AuthSuccess => Ok(()),
+            _ => Err(refused(answer)),
+        }
+    }
+
+    async fn use_keyspace(&mut self, keyspace: &str) -> Result<(), Refusal> {
+        let text = format!("USE \"{}\"", keyspace.replace('"', "\"\""));
+        let answer = self.ask(&Request::Query(Query { text: &text, ..Query::default() })).await?;
+        match answer.opcode {
+            Opcode::Result => Ok(()),
+            _ => Err(refused(answer)),
+        }
+    }
+
+    /// Sends a message and waits for its answer.
+    async fn ask(&mut self, request: &Request<'_>) -> Result<Envelope, Refusal> {
+        self.encoder.request(0, request).map_err(|error| self.malformed(&error))?;
+        let sent = self.writer.write_all(self.encoder.finish()).await;
+        self.encoder.finish().clear();
+        sent.map_err(|error| self.lost(&error.to_string()))?;
+        loop {
+            match self.decoder.decode(&mut self.input) {
+                Ok(Some(envelope)) => return Ok(envelope),
+                Ok(None) => {}
+                Err(error) => return Err(self.malformed(&error)),
+            }
+            match self.reader.read_buf(&mut self.input).await {
+                Ok(0) => return Err(self.lost("it closed the connection")),
+                Ok(_) => {}
+                Err(error) => return Err(self.lost(&error.to_string())),
+            }
+        }
+    }
+
+    fn lost(&self, reason: &str) -> Refusal {
+        Refusal::Unsent(format!("the connection to the node {} was lost: {reason}", self.node))
+    }
+
+    fn malformed(&self, error: &wire::Error) -> Refusal {
+        Refusal::Unsent(format!("the node {} does not speak this protocol: {error}", self.node))
+    }
+
+    fn finish(self, group: Group) -> Rc<NodeConnection> {
+        let Opening { node, encoder, decoder, input, reader, writer } = self;
+        NodeConnection::start(node, encoder, decoder, input, reader, writer, group)
+    }
+}
+
+/// Returns the refusal for an answer that is no success.
+fn refused(answer: Envelope) -> Refusal {
+    let Envelope { opcode, flags, body, .. } = answer;
+    if opcode == Opcode::Error {
+        return Refusal::Answered(Answer { opcode, flags, body });
+    }
+    Refusal::Unsent(format!("a node answered {opcode:?}, which was not expected"))
+}

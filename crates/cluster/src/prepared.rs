@@ -1,0 +1,177 @@
+//! Statements that clients have prepared at nodes: what is needed to prepare them again.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+
+/// Kind of a statement, from its first word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatementClass {
+    /// SELECT.
+    Read,
+    /// INSERT, UPDATE, DELETE, BATCH.
+    Write,
+    /// USE.
+    Use,
+    /// All others.
+    Other,
+}
+
+impl StatementClass {
+    /// Returns the kind of a text.
+    #[must_use]
+    pub fn of(text: &str) -> StatementClass {
+        let is = |word: &str| first_word(text).eq_ignore_ascii_case(word);
+        match () {
+            () if is("SELECT") => StatementClass::Read,
+            () if ["INSERT", "UPDATE", "DELETE", "BEGIN"].into_iter().any(is) => StatementClass::Write,
+            () if is("USE") => StatementClass::Use,
+            () => StatementClass::Other,
+        }
+    }
+}
+
+/// Returns the first word of a text, behind white space and comments.
+fn first_word(text: &str) -> &str {
+    let mut rest = text.trim_start();
+    loop {
+        let end = match rest.get(..2) {
+            Some("--" | "//") => "\n",
+            Some("/*") => "*/",
+            _ => break,
+        };
+        rest = rest[2..].split_once(end).map_or("", |(_, after)| after).trim_start();
+    }
+    let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+    &rest[..end]
+}
+
+/// A statement that a node has prepared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemotePlan {
+    /// The node's id.
+    pub id: Bytes,
+    /// The text.
+    pub text: Arc<str>,
+    /// Keyspace of the connection on which it was prepared.
+    pub connection_keyspace: Option<Arc<str>>,
+    /// Keyspace given with PREPARE (v5).
+    pub given_keyspace: Option<Arc<str>>,
+    /// Its kind.
+    pub class: StatementClass,
+}
+
+/// Statements that a front remembers, at most. Clients prepare forgotten ones again.
+const PLANS_MAX: usize = 10_000;
+/// Bytes of their texts, at most.
+const TEXT_BYTES_MAX: usize = 32 << 20;
+
+/// Prepared statements of all cores.
+#[derive(Default)]
+pub(crate) struct SharedPlans(Mutex<Plans>);
+
+#[derive(Default)]
+struct Plans {
+    by_id: FxHashMap<Bytes, Arc<RemotePlan>>,
+    /// Ids in the order in which they were added.
+    order: VecDeque<Bytes>,
+    text_bytes: usize,
+    /// Number of evictions so far: the cores then forget theirs.
+    evictions: u64,
+}
+
+impl SharedPlans {
+    fn add(&self, plan: &Arc<RemotePlan>) {
+        let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if plans.by_id.contains_key(&plan.id) {
+            return;
+        }
+        plans.text_bytes += plan.text.len();
+        plans.order.push_back(plan.id.clone());
+        plans.by_id.insert(plan.id.clone(), plan.clone());
+        while plans.order.len() > PLANS_MAX || plans.text_bytes > TEXT_BYTES_MAX {
+            let Some(oldest) = plans.order.pop_front() else { break };
+            let removed = plans.by_id.remove(&oldest);
+            plans.text_bytes -= removed.map_or(0, |plan| plan.text.len());
+            plans.evictions += 1;
+        }
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Arc<RemotePlan>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(id).cloned()
+    }
+
+    fn evictions(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).evictions
+    }
+}
+
+/// Prepared statements that one core has used.
+#[derive(Default)]
+pub(crate) struct CorePlans {
+    by_id: RefCell<FxHashMap<Bytes, Arc<RemotePlan>>>,
+}
+
+impl CorePlans {
+    pub(crate) fn add(&self, shared: &SharedPlans, plan: Arc<RemotePlan>) {
+        let before = shared.evictions();
+        shared.add(&plan);
+        let mut own = self.by_id.borrow_mut();
+        // Keeps no more than all cores share.
+        if shared.evictions() != before || own.len() >= PLANS_MAX {
+            own.clear();
+        }
+        own.insert(plan.id.clone(), plan);
+    }
+
+    pub(crate) fn get(&self, shared: &SharedPlans, id: &[u8]) -> Option<Arc<RemotePlan>> {
+        if let Some(found) = self.by_id.borrow().get(id) {
+            return Some(found.clone());
+        }
+        let found = shared.get(id)?;
+        self.by_id.borrow_mut().insert(found.id.clone(), found.clone());
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_is_that_of_the_first_word() {
+        let check = |text, class| assert_eq!(StatementClass::of(text), class, "{text}");
+        check("select * from t", StatementClass::Read);
+        check("  -- reads\n /* all */ SELECT JSON a FROM t", StatementClass::Read);
+        check("BEGIN UNLOGGED BATCH", StatementClass::Write);
+        check("use \"Ks\"", StatementClass::Use);
+        check("USER", StatementClass::Other);
+        check("", StatementClass::Other);
+        check("/* never ends", StatementClass::Other);
+    }
+
+    #[test]
+    fn plans_are_bounded_by_number_and_bytes() {
+        let plan = |n: usize, bytes: usize| RemotePlan {
+            id: Bytes::from(n.to_be_bytes().to_vec()),
+            text: "x".repeat(bytes).into(),
+            connection_keyspace: None,
+            given_keyspace: None,
+            class: StatementClass::Other,
+        };
+        let (shared, core) = (SharedPlans::default(), CorePlans::default());
+        for n in 0..=PLANS_MAX {
+            core.add(&shared, Arc::new(plan(n, 1)));
+        }
+        assert!(core.get(&shared, &0_usize.to_be_bytes()).is_none(), "the oldest is forgotten");
+        assert!(core.get(&shared, &PLANS_MAX.to_be_bytes()).is_some());
+        for n in 0..3 {
+            core.add(&shared, Arc::new(plan(PLANS_MAX + 1 + n, TEXT_BYTES_MAX / 2)));
+        }
+        let plans = shared.0.lock().expect("no panic");
+        assert!(plans.text_bytes <= TEXT_BYTES_MAX && plans.by_id.len() == plans.order.len());
+    }
+}

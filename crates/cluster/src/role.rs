@@ -1,0 +1,181 @@
+//! A role of the cluster on one core: its credentials, and its connections to nodes.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lanes::sync::oneshot;
+use rustc_hash::FxHashMap;
+use wire::Version;
+
+use crate::Refusal;
+use crate::connection::NodeConnection;
+use crate::open::open;
+
+/// Connections are kept by these: texts, types and ids then mean what they mean without a front.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct ConnectionKey {
+    node: SocketAddr,
+    version: u8,
+    keyspace: Option<Rc<str>>,
+}
+
+/// Outcome of opening a connection.
+type Opened = Result<Rc<NodeConnection>, Refusal>;
+
+/// A connection, or the requests that wait until it is open.
+enum Kept {
+    Opening(Vec<oneshot::Sender<Opened>>),
+    Open(Rc<NodeConnection>),
+}
+
+/// A role with open sessions. Dropping it closes its connections.
+pub struct Role {
+    name: Arc<str>,
+    /// SASL token of its last login. `None`: the cluster wants no credentials.
+    token: RefCell<Option<Bytes>>,
+    /// Time of its last login that a node has checked, ns of the monotonic clock.
+    checked_ns: Cell<u64>,
+    kept: RefCell<FxHashMap<ConnectionKey, Kept>>,
+}
+
+impl std::fmt::Debug for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Role({})", self.name)
+    }
+}
+
+impl Role {
+    pub(crate) fn new(name: Arc<str>, token: Option<Bytes>) -> Role {
+        Role {
+            name,
+            token: RefCell::new(token),
+            checked_ns: Cell::new(lanes::time::monotonic_ns()),
+            kept: RefCell::default(),
+        }
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Returns true if a node has accepted this token within the last `ns`.
+    pub(crate) fn was_accepted(&self, token: &[u8], ns: u64) -> bool {
+        let is_recent = lanes::time::monotonic_ns().saturating_sub(self.checked_ns.get()) < ns;
+        is_recent && self.token.borrow().as_ref().is_some_and(|own| is_equal(own, token))
+    }
+
+    /// Stores a token that a node has accepted.
+    pub(crate) fn accepted(&self, token: Bytes) {
+        *self.token.borrow_mut() = Some(token);
+        self.checked_ns.set(lanes::time::monotonic_ns());
+    }
+
+    /// Keeps a connection that a login has opened.
+    pub(crate) fn keep(&self, connection: Rc<NodeConnection>) {
+        let key =
+            ConnectionKey { node: connection.node, version: connection.version().number(), keyspace: None };
+        self.kept.borrow_mut().entry(key).or_insert(Kept::Open(connection));
+    }
+
+    /// Returns an open connection. `None`: it has to be opened.
+    pub(crate) fn open_connection(
+        &self,
+        node: SocketAddr,
+        version: Version,
+        keyspace: Option<&Rc<str>>,
+    ) -> Option<Rc<NodeConnection>> {
+        let key = ConnectionKey { node, version: version.number(), keyspace: keyspace.cloned() };
+        match self.kept.borrow().get(&key)? {
+            Kept::Open(connection) if connection.is_open() => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns a connection, and opens it if there is none. Requests that need the same one wait
+    /// for one opening.
+    ///
+    /// # Errors
+    /// Those of [`open`].
+    pub(crate) async fn connection(
+        self: &Rc<Self>,
+        node: SocketAddr,
+        version: Version,
+        keyspace: Option<&Rc<str>>,
+    ) -> Result<Rc<NodeConnection>, Refusal> {
+        if let Some(connection) = self.open_connection(node, version, keyspace) {
+            return Ok(connection);
+        }
+        let key = ConnectionKey { node, version: version.number(), keyspace: keyspace.cloned() };
+        let (sender, receiver) = oneshot::channel();
+        if self.waits_for(&key, sender) {
+            // A task of its own, which goes on if the first request is cancelled: others wait for
+            // it.
+            let role = self.clone();
+            lanes::spawn(lanes::current_group(), async move { role.open(key, version).await }).detach();
+        }
+        let ended = |_| Err(Refusal::Unsent("the front is stopping".to_owned()));
+        receiver.await.unwrap_or_else(ended)
+    }
+
+    /// Adds a request that waits for a connection. Returns true if it is the first.
+    fn waits_for(&self, key: &ConnectionKey, sender: oneshot::Sender<Opened>) -> bool {
+        let mut kept = self.kept.borrow_mut();
+        if let Some(Kept::Opening(waiting)) = kept.get_mut(key) {
+            waiting.push(sender);
+            return false;
+        }
+        kept.insert(key.clone(), Kept::Opening(vec![sender]));
+        true
+    }
+
+    async fn open(&self, key: ConnectionKey, version: Version) {
+        let token = self.token.borrow().clone();
+        let opened =
+            open(key.node, version, token.as_ref(), key.keyspace.as_deref(), lanes::current_group()).await;
+        let mut kept = self.kept.borrow_mut();
+        let before = match &opened {
+            Ok(connection) => kept.insert(key, Kept::Open(connection.clone())),
+            Err(_) => kept.remove(&key),
+        };
+        drop(kept);
+        if let Some(Kept::Opening(waiting)) = before {
+            for sender in waiting {
+                let _ = sender.send(opened.clone());
+            }
+        }
+    }
+
+    /// Closes connections that were not used since `ns` of the monotonic clock, and removes those
+    /// that were lost.
+    pub(crate) fn close_unused(&self, since_ns: u64) {
+        self.kept.borrow_mut().retain(|_, kept| match kept {
+            Kept::Opening(_) => true,
+            Kept::Open(connection) => {
+                let is_used = connection.used_ns() >= since_ns || connection.in_flight() > 0;
+                if !is_used {
+                    connection.close();
+                }
+                connection.is_open()
+            }
+        });
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        for kept in self.kept.take().into_values() {
+            if let Kept::Open(connection) = kept {
+                connection.close();
+            }
+        }
+    }
+}
+
+/// Compares two tokens in a time that depends on their lengths only.
+fn is_equal(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}

@@ -1,0 +1,92 @@
+//! Streams of one connection to a node: each pairs a request with its answer.
+
+use lanes::sync::oneshot::{Receiver, Sender, channel};
+
+use crate::Refusal;
+use crate::connection::Answer;
+
+/// Requests in flight on one connection, at most: as many as the protocol has streams.
+pub(crate) const STREAMS_MAX: usize = 1 << 15;
+
+/// Result of a request.
+pub(crate) type Answered = Result<Answer, Refusal>;
+
+/// Requests in flight, by stream.
+#[derive(Default)]
+pub(crate) struct Streams {
+    waiting: Vec<Option<Sender<Answered>>>,
+    free: Vec<i16>,
+    in_flight: usize,
+}
+
+impl Streams {
+    /// Takes a stream for a request. `None`: all are in use.
+    ///
+    /// A cancelled request keeps its stream until its answer comes: another request would get that
+    /// answer.
+    pub(crate) fn take(&mut self) -> Option<(i16, Receiver<Answered>)> {
+        let (sender, receiver) = channel();
+        let stream = match self.free.pop() {
+            Some(stream) => stream,
+            None if self.waiting.len() < STREAMS_MAX => {
+                self.waiting.push(None);
+                i16::try_from(self.waiting.len() - 1).expect("fewer streams than 2^15")
+            }
+            None => return None,
+        };
+        self.waiting[usize::from(stream.unsigned_abs())] = Some(sender);
+        self.in_flight += 1;
+        Some((stream, receiver))
+    }
+
+    /// Returns the waiting request of an answer. `None`: the stream is not in use.
+    pub(crate) fn answered(&mut self, stream: i16) -> Option<Sender<Answered>> {
+        let place = usize::try_from(stream).ok()?;
+        let sender = self.waiting.get_mut(place)?.take()?;
+        self.free.push(stream);
+        self.in_flight -= 1;
+        Some(sender)
+    }
+
+    /// Returns the number of requests in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Takes all waiting requests, because the connection has ended.
+    pub(crate) fn take_all(&mut self) -> Vec<Sender<Answered>> {
+        self.free.clear();
+        self.in_flight = 0;
+        std::mem::take(&mut self.waiting).into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_is_used_again_only_after_its_answer() {
+        let mut streams = Streams::default();
+        let (first, receiver) = streams.take().expect("free");
+        // The caller gave up.
+        drop(receiver);
+        let (second, _receiver) = streams.take().expect("free");
+        assert_ne!(first, second, "the answer of the first may still come");
+        assert!(streams.answered(first).is_some());
+        let (third, _receiver) = streams.take().expect("free");
+        assert_eq!(third, first);
+        assert_eq!(streams.in_flight(), 2);
+    }
+
+    #[test]
+    fn streams_are_bounded_and_unknown_ones_ignored() {
+        let mut streams = Streams::default();
+        assert!(streams.answered(i16::MAX).is_none(), "not in use yet");
+        let taken: Vec<_> = (0..STREAMS_MAX).map(|_| streams.take().expect("free")).collect();
+        assert!(streams.take().is_none());
+        assert!(streams.answered(-1).is_none());
+        assert_eq!(taken.len(), streams.take_all().len());
+        assert_eq!(streams.in_flight(), 0);
+    }
+}

@@ -1,0 +1,307 @@
+//! A front against scripted nodes, by the messages that they get.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use cluster::{Answer, Front, FrontOptions, Outgoing, Refusal, Role, Shared};
+use lanes::Group;
+use lanes::net::TcpStream;
+use testkit::start_lanes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use wire::{
+    Columns, Decoder, Direction, Encoder, Envelope, Execute, Failure, FailureKind, Flags, Framing, Limits,
+    Opcode, Prelude, Prepare, PreparedHead, Query, Request, Response, Version,
+};
+
+const TOKEN: &[u8] = b"\0ann\0secret";
+
+/// Answer of a node to a statement.
+enum Act {
+    Void,
+    SetKeyspace(&'static str),
+    Prepared(&'static [u8]),
+    Unprepared(&'static [u8]),
+    /// Closes the connection.
+    Close,
+    /// Answers after a while.
+    Later(Duration),
+}
+
+/// A node. It accepts every client that has [`TOKEN`].
+#[derive(Clone)]
+struct Node {
+    address: SocketAddr,
+    /// Messages that it got, by opcode and text.
+    seen: Rc<RefCell<Vec<String>>>,
+}
+
+impl Node {
+    /// Starts a node that does `script` with each statement; the argument is its text or id.
+    fn start(script: impl Fn(&str) -> Act + Clone + 'static) -> Node {
+        let listener = lanes::net::listen(([127, 0, 0, 1], 0).into(), false).expect("a free port");
+        let node = Node { address: listener.local_addr().expect("bound"), seen: Rc::default() };
+        let own = node.clone();
+        let accept = async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let serve = own.clone().serve(stream, script.clone());
+                lanes::spawn(Group::CONTROL, serve).detach();
+            }
+        };
+        lanes::spawn(Group::CONTROL, accept).detach();
+        node
+    }
+
+    async fn serve(self, mut stream: TcpStream, script: impl Fn(&str) -> Act) {
+        let mut decoder = Decoder::new(Direction::Request, Limits::default());
+        let mut encoder = Encoder::new(Direction::Response, Version::V5);
+        let mut input = BytesMut::new();
+        loop {
+            while let Some(envelope) = decoder.decode(&mut input).expect("a well-formed frame") {
+                if !self.answer(&envelope, &mut encoder, &mut decoder, &script).await {
+                    return;
+                }
+                stream.write_all(encoder.finish()).await.expect("the front reads");
+                encoder.finish().clear();
+            }
+            if stream.read_buf(&mut input).await.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+    }
+
+    async fn answer(
+        &self,
+        envelope: &Envelope,
+        encoder: &mut Encoder,
+        decoder: &mut Decoder,
+        script: &impl Fn(&str) -> Act,
+    ) -> bool {
+        let (stream, none) = (envelope.stream, Prelude::default());
+        let text = match envelope.request().expect("a well-formed body") {
+            Request::Startup(_) => {
+                encoder.authenticate(stream, "PasswordAuthenticator").expect("short");
+                let framing =
+                    Framing::after_startup(envelope.version, wire::Compression::None).expect("none");
+                encoder.set_framing(framing);
+                decoder.set_framing(framing);
+                self.see("STARTUP");
+                return true;
+            }
+            Request::AuthResponse(token) if token == Some(TOKEN) => {
+                self.see("AUTH_RESPONSE");
+                encoder.auth_success(stream, None).expect("short");
+                return true;
+            }
+            Request::AuthResponse(_) => {
+                let failure = Failure::new(FailureKind::Authentication, "wrong".to_owned());
+                encoder.error(stream, &failure, &none).expect("short");
+                return true;
+            }
+            Request::Query(query) => format!("QUERY {}", query.text),
+            Request::Prepare(prepare) => format!("PREPARE {}", prepare.text),
+            Request::Execute(execute) => format!("EXECUTE {}", String::from_utf8_lossy(execute.id)),
+            other => panic!("not expected: {other:?}"),
+        };
+        self.see(&text);
+        match script(&text) {
+            Act::Void => encoder.void(stream, &none).expect("short"),
+            Act::SetKeyspace(keyspace) => encoder.set_keyspace(stream, keyspace, &none).expect("short"),
+            Act::Prepared(id) => {
+                let columns = Columns::encode(Version::V5, &[]).expect("none");
+                let head = PreparedHead {
+                    id,
+                    result_metadata_id: b"r",
+                    bind: &columns,
+                    partition_key_indexes: &[],
+                    result: &columns,
+                };
+                encoder.prepared(stream, &head, &none).expect("short");
+            }
+            Act::Unprepared(id) => {
+                let failure = Failure::new(FailureKind::Unprepared(id.to_vec()), "unknown".to_owned());
+                encoder.error(stream, &failure, &none).expect("short");
+            }
+            Act::Close => return false,
+            Act::Later(time) => {
+                lanes::time::sleep(time).await;
+                encoder.void(stream, &none).expect("short");
+            }
+        }
+        true
+    }
+
+    fn see(&self, message: &str) {
+        self.seen.borrow_mut().push(message.to_owned());
+    }
+
+    fn count(&self, message: &str) -> usize {
+        self.seen.borrow().iter().filter(|seen| *seen == message).count()
+    }
+}
+
+/// Runs a test on a fast lane.
+fn on_lane<F: Future<Output = ()> + 'static>(test: impl FnOnce() -> F + Send + 'static) {
+    let lanes = start_lanes(1);
+    lanes.block_on(0, Group::CONTROL, test);
+    lanes.shutdown();
+}
+
+async fn front(nodes: &[SocketAddr]) -> Rc<Front> {
+    let shared = Shared::open(FrontOptions { contacts: nodes.to_vec() }).await.expect("a node answers");
+    Front::new(shared)
+}
+
+async fn log_in(front: &Front) -> Rc<Role> {
+    let token = Some(Bytes::from_static(TOKEN));
+    front.log_in(Version::V5, "ann", token, Group::CONTROL).await.expect("the right token")
+}
+
+/// Returns a request with the body that a client sends.
+fn outgoing(request: &Request<'_>, is_read: bool, keyspace: Option<&str>) -> Outgoing {
+    let mut encoder = Encoder::new(Direction::Request, Version::V5);
+    encoder.request(0, request).expect("short");
+    let message = encoder.finish().split().freeze();
+    let body = message.slice(wire::HEADER_BYTES..);
+    let keyspace = keyspace.map(Rc::from);
+    Outgoing {
+        is_read,
+        version: Version::V5,
+        keyspace,
+        opcode: request.opcode(),
+        flags: Flags::default(),
+        body,
+    }
+}
+
+fn query(text: &str, is_read: bool, keyspace: Option<&str>) -> Outgoing {
+    outgoing(&Request::Query(Query { text, ..Query::default() }), is_read, keyspace)
+}
+
+fn is_void(answer: &Answer) -> bool {
+    matches!(Response::decode(Version::V5, answer.opcode, &answer.body), Ok(Response::Void))
+}
+
+#[test]
+fn requests_of_a_role_share_a_connection_for_each_keyspace() {
+    on_lane(|| async {
+        let node =
+            Node::start(|text| if text == "QUERY USE \"ks\"" { Act::SetKeyspace("ks") } else { Act::Void });
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        for keyspace in [None, Some("ks"), None, Some("ks")] {
+            let answer = front.send(&role, &query("SELECT 1", true, keyspace)).await.expect("an answer");
+            assert!(is_void(&answer));
+        }
+        // The probe, the login, and the keyspace.
+        assert_eq!(node.count("STARTUP"), 3, "{:?}", node.seen.borrow());
+        assert_eq!(node.count("QUERY USE \"ks\""), 1);
+        assert_eq!(node.count("QUERY SELECT 1"), 4);
+    });
+}
+
+#[test]
+fn equal_password_is_asked_once_and_a_wrong_one_is_answered_by_the_node() {
+    on_lane(|| async {
+        let node = Node::start(|_| Act::Void);
+        let front = front(&[node.address]).await;
+        let (first, second) = (log_in(&front).await, log_in(&front).await);
+        assert!(Rc::ptr_eq(&first, &second));
+        assert_eq!(node.count("AUTH_RESPONSE"), 1);
+        let wrong = Some(Bytes::from_static(b"\0ann\0wrong"));
+        let refused = front.log_in(Version::V5, "ann", wrong, Group::CONTROL).await;
+        assert!(matches!(refused, Err(Refusal::Answered(answer)) if answer.opcode == Opcode::Error));
+    });
+}
+
+#[test]
+fn forgotten_statement_is_prepared_again_once() {
+    on_lane(|| async {
+        let forgets = Rc::new(RefCell::new(vec![true, false]));
+        let node = Node::start(move |text| match text {
+            "PREPARE SELECT a" => Act::Prepared(b"id"),
+            // Forgotten before the first, and known to the second.
+            "EXECUTE id" if forgets.borrow_mut().pop() == Some(true) => Act::Unprepared(b"id"),
+            "EXECUTE never" => Act::Unprepared(b"never"),
+            _ => Act::Void,
+        });
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        let prepare = outgoing(&Request::Prepare(Prepare { text: "SELECT a", keyspace: None }), false, None);
+        front.prepare(&role, &prepare, "SELECT a", None).await.expect("prepared");
+        assert!(front.plan(b"id").is_some() && front.plan(b"never").is_none());
+        let execute = |id| outgoing(&Request::Execute(Execute { id, ..Execute::default() }), true, None);
+        for _ in 0..2 {
+            assert!(is_void(&front.send(&role, &execute(b"id")).await.expect("an answer")));
+        }
+        assert_eq!((node.count("PREPARE SELECT a"), node.count("EXECUTE id")), (2, 3));
+        let unknown = front.send(&role, &execute(b"never")).await.expect("the node's own error");
+        assert_eq!((unknown.opcode, node.count("EXECUTE never")), (Opcode::Error, 1));
+    });
+}
+
+#[test]
+fn read_is_sent_once_more_after_a_lost_connection_and_a_write_is_not() {
+    on_lane(|| async {
+        let node = Node::start(|text| if text.ends_with('!') { Act::Close } else { Act::Void });
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        let lost = front.send(&role, &query("SELECT !", true, None)).await;
+        assert!(matches!(lost, Err(Refusal::Lost(_))), "{lost:?}");
+        let lost = front.send(&role, &query("INSERT !", false, None)).await;
+        assert!(matches!(lost, Err(Refusal::Lost(_))), "{lost:?}");
+        assert_eq!((node.count("QUERY SELECT !"), node.count("QUERY INSERT !")), (2, 1));
+        assert!(is_void(&front.send(&role, &query("SELECT 1", true, None)).await.expect("a new connection")));
+    });
+}
+
+#[test]
+fn connection_whose_keyspace_a_statement_changed_is_not_used_again() {
+    on_lane(|| async {
+        let node =
+            Node::start(|text| if text == "QUERY sneaky" { Act::SetKeyspace("other") } else { Act::Void });
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        front.send(&role, &query("sneaky", false, None)).await.expect("an answer");
+        let before = node.count("STARTUP");
+        front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer");
+        assert_eq!(node.count("STARTUP"), before + 1, "others must not use that keyspace");
+    });
+}
+
+#[test]
+fn answer_of_a_request_that_nobody_waits_for_reaches_no_other() {
+    on_lane(|| async {
+        let node = Node::start(|text| match text {
+            "QUERY slow" => Act::Later(Duration::from_millis(50)),
+            "QUERY prepared" => Act::Prepared(b"mine"),
+            _ => Act::Void,
+        });
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        let slow = query("slow", true, None);
+        let late = lanes::time::timeout(Duration::from_millis(1), front.send(&role, &slow)).await;
+        assert!(late.is_err(), "the answer takes longer");
+        let answer = front.send(&role, &query("prepared", false, None)).await.expect("an answer");
+        assert!(!is_void(&answer), "it is the second request's own");
+    });
+}
+
+#[test]
+fn next_node_is_asked_if_one_cannot_be_reached() {
+    on_lane(|| async {
+        let closed = lanes::net::listen(([127, 0, 0, 1], 0).into(), false).expect("a free port");
+        let gone = closed.local_addr().expect("bound");
+        drop(closed);
+        let node = Node::start(|_| Act::Void);
+        let front = front(&[gone, node.address]).await;
+        let role = log_in(&front).await;
+        for _ in 0..4 {
+            assert!(is_void(&front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer")));
+        }
+        let nobody = Shared::open(FrontOptions { contacts: vec![gone] }).await;
+        assert!(nobody.is_err_and(|reason| reason.contains(&gone.to_string())));
+    });
+}
