@@ -10,7 +10,6 @@ use crate::answers::answer;
 use crate::audit;
 use crate::authorize::authorize;
 use crate::bind;
-use crate::execute::check_age;
 use crate::failure;
 use crate::fast::{Fast, Rest};
 use crate::pending::PendingResult;
@@ -102,7 +101,7 @@ fn begin(
 ) -> Result<Option<WaitingStatement>, Failure> {
     let limit = session.time_limit(&request.effective);
     request.decoded_batch(batch.params.consistency, limit);
-    check_age(request).map_err(|error| request.failure(error))?;
+    request.check_age().map_err(|error| request.failure(error))?;
     take_slot(session, envelope, request)
 }
 

@@ -251,7 +251,9 @@ impl Connection {
             && !self.started
         {
             // Answer in the supported version that is nearest to the peer's.
-            let nearest = if *version < Version::V4.number() { Version::V4 } else { Version::V5 };
+            let highest =
+                self.session.core.front.as_ref().map_or(Version::V5, |front| front.shared().version());
+            let nearest = if *version < Version::V4.number() { Version::V4 } else { highest };
             self.session.outgoing.encoder.borrow_mut().set_version(nearest);
         }
         self.session.refuse(self.decoder.last_stream(), &Failure::from(error));

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use access::Access;
 use bytes::BytesMut;
+use cluster::Front;
 use engine::Engine;
 use frontdoor::Connections;
 use lanes::PerCore;
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) access: Rc<Access>,
     pub(crate) admission: Rc<Admission>,
+    /// Connections to the nodes of a cluster. `None`: the engine has the data.
+    pub(crate) front: Option<Rc<Front>>,
     pub(crate) plans: Plans,
     pub(crate) read_permits: ReadPermits,
     /// Second of the monotonic clock in which a server failure was last logged.
@@ -73,6 +76,7 @@ impl Core {
         index: usize,
         engine: Rc<dyn Engine>,
         access: Rc<Access>,
+        front: Option<Rc<Front>>,
     ) -> Core {
         let counters = shared.counters[index].clone();
         let config = &shared.config;
@@ -85,6 +89,7 @@ impl Core {
             engine,
             access,
             admission: Admission::new(index),
+            front,
             plans,
             read_permits,
             failure_logged_s: Cell::new(u64::MAX),

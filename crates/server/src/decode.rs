@@ -60,7 +60,10 @@ pub(crate) fn decode<'a>(
             let statement = current(&session.core, found)
                 .map_err(|error| failure::of(error, StatementKind::Other, consistency, Some(execute.id)))?;
             let metadata = metadata_request(&statement, envelope.version, &execute);
-            request.decoded(statement, MessageForm { consistency, is_prepared: true, metadata });
+            request.decoded(
+                statement,
+                MessageForm { is_prepared: true, metadata, ..MessageForm::of_text(consistency) },
+            );
             Ok(Decoded::Statement(execute.params))
         }
         Request::Query(query) => {

@@ -11,11 +11,10 @@ use crate::audit;
 use crate::authorize::authorize;
 use crate::bind::rebind;
 use crate::describe;
-use crate::failure;
 use crate::fast::{Fast, Rest};
 use crate::options::use_keyspace;
 use crate::pending::PendingResult;
-use crate::request::{CqlRequest, Frame, Times, detached, own_body};
+use crate::request::{CqlRequest, Frame, detached, own_body};
 use crate::session::Session;
 use crate::slots::{needs_slot, take_slot};
 use crate::statement::{RunsIn, Statement, StatementKind, Timeout, Work};
@@ -158,18 +157,7 @@ fn begin(session: &Session, params: &QueryParams<'_>, request: &mut CqlRequest) 
         (None, _) => session.time_limit(&request.effective),
     };
     request.limit = limit.min(config.statement_timeout_max);
-    check_age(request)
-}
-
-/// Checks that a request has not waited for its whole time limit already: its client has given it
-/// up. A wait for a slot has its own limit.
-pub(crate) fn check_age(request: &CqlRequest) -> Result<(), Error> {
-    let Times { arrived_ns, began_ns } = request.times;
-    let age_ns = began_ns.saturating_sub(arrived_ns);
-    if request.slot.is_none() && u128::from(age_ns) >= request.limit.as_nanos() {
-        return Err(failure::timed_out(request.kind(), request.limit));
-    }
-    Ok(())
+    request.check_age()
 }
 
 /// Runs a statement about roles, grants or levels.

@@ -19,6 +19,7 @@ use crate::execute::execute_in_level;
 use crate::options;
 use crate::pending::PendingResult;
 use crate::prepare::prepare;
+use crate::relay::{Relay, Relayed, relay};
 use crate::request::{CqlRequest, Frame, detached};
 use crate::session::Session;
 use crate::statement::Bound;
@@ -46,6 +47,8 @@ pub(crate) enum Rest {
     Acknowledged(u64),
     /// The result of the engine.
     Result(PendingResult),
+    /// The answer of a node of the cluster.
+    Relay(Box<Relayed>),
 }
 
 /// Works on a request whose text the heavy lane may have bound already (`bound`).
@@ -68,6 +71,13 @@ fn stages(
     mut request: CqlRequest,
     bound: Option<Bound>,
 ) -> Result<Fast, Failure> {
+    if let Some(relay) = relay(session, envelope, &mut request)? {
+        let rest = match relay {
+            Relay::Waits(waiting) => Rest::Slot(waiting),
+            Relay::Ready(relayed) => Rest::Relay(relayed),
+        };
+        return Ok(Fast::Slow(request, rest));
+    }
     match decode(session, envelope, &mut request, bound)? {
         Decoded::Statement(params) => return Ok(execute_in_level(session, envelope, &params, request)),
         Decoded::Batch(batch) => return Ok(execute_batch(session, envelope, &batch, request)),

@@ -2,7 +2,11 @@
 //! time. None of this is performance-critical. All of it runs in the `driver` group under one time
 //! limit.
 
+use std::rc::Rc;
+
 use access::{AuthError, Login};
+use bytes::Bytes;
+use cluster::Refusal;
 use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request};
 
 use crate::audit;
@@ -23,7 +27,8 @@ pub(crate) async fn handshake(connection: &mut Connection) -> Result<(), Ended> 
         if connection.session.core.shared.config.authenticate {
             audit::login(&connection.session, login.role(), None);
         }
-        connection.session.log_in(login);
+        let remote = remote_without_password(connection).await?;
+        connection.session.log_in(login, remote);
         return Ok(());
     }
     loop {
@@ -45,6 +50,9 @@ pub(crate) async fn handshake(connection: &mut Connection) -> Result<(), Ended> 
 /// certificate names a role that may log in.
 fn login_without_password(connection: &Connection) -> Option<Login> {
     let access = &connection.session.core.access;
+    if let Some(front) = &connection.session.core.front {
+        return front.shared().authenticator().is_none().then(|| access.anonymous());
+    }
     if !connection.session.core.shared.config.authenticate {
         return Some(access.anonymous());
     }
@@ -68,6 +76,11 @@ async fn startup(connection: &mut Connection) -> Result<Option<Login>, Ended> {
             let text = "This server takes encrypted connections only: connect with TLS";
             connection.session.refuse(envelope.stream, &failure::protocol(text));
             return Err(Ended::Refused);
+        }
+        let version_max = connection.session.core.front.as_ref().map(|front| front.shared().version());
+        if version_max.is_some_and(|max| envelope.version.number() > max.number()) {
+            let unsupported = wire::Error::UnsupportedVersion(envelope.version.number());
+            return Err(connection.refuse_frame(&unsupported));
         }
         let refused = match decode(&envelope, Opcode::Startup) {
             Ok(Request::Options) => {
@@ -122,7 +135,9 @@ fn answer_startup(
     if is_known {
         encoder.ready(envelope.stream);
     } else {
-        encoder.authenticate(envelope.stream, AUTHENTICATOR).expect("a short name");
+        let front = connection.session.core.front.as_ref();
+        let of_cluster = front.and_then(|front| front.shared().authenticator());
+        encoder.authenticate(envelope.stream, of_cluster.unwrap_or(AUTHENTICATOR)).expect("a short name");
     }
     encoder.set_framing(framing);
     drop(encoder);
@@ -140,11 +155,18 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
         connection.session.refuse(stream, &failure::protocol(text));
         return count_refusal(connection);
     };
+    if let Some(front) = &core.front {
+        let version = connection.session.outgoing.encoder.borrow().version();
+        let token = token.map(Bytes::copy_from_slice);
+        let group = core.access.effective(&core.access.relayed(name)).group();
+        let result = front.log_in(version, name, token, group).await;
+        return relayed_login(connection, stream, name, result).await;
+    }
     match core.access.authenticate_from(Some(connection.session.peer.ip()), name, password).await {
         Ok(login) => {
             enter(connection, &login, stream).await?;
             audit::login(&connection.session, name, None);
-            connection.session.log_in(login);
+            connection.session.log_in(login, None);
             let mut encoder = connection.session.outgoing.encoder.borrow_mut();
             encoder.auth_success(stream, None).expect("no token");
             Ok(true)
@@ -160,6 +182,59 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
             add(&core.counters.auth_failures, 1);
             connection.session.refuse(stream, &Failure::new(kind, text));
             count_refusal(connection)
+        }
+    }
+}
+
+/// Opens the session of a role that the cluster has judged. Returns true if it was accepted.
+async fn relayed_login(
+    connection: &mut Connection,
+    stream: i16,
+    name: &str,
+    result: Result<Rc<cluster::Role>, Refusal>,
+) -> Result<bool, Ended> {
+    let core = connection.session.core.clone();
+    let session = connection.session.clone();
+    match result {
+        Ok(remote) => {
+            let login = core.access.relayed(name);
+            enter(connection, &login, stream).await?;
+            audit::login(&session, name, None);
+            session.log_in(login, Some(remote));
+            session.outgoing.encoder.borrow_mut().auth_success(stream, None).expect("no token");
+            return Ok(true);
+        }
+        Err(Refusal::Answered(answer)) => {
+            audit::login(&session, name, Some("refused by the cluster"));
+            lanes::time::sleep(core.shared.config.auth_failure_delay).await;
+            add(&core.counters.auth_failures, 1);
+            let mut encoder = session.outgoing.encoder.borrow_mut();
+            let _ = encoder.relay(stream, answer.opcode, answer.flags, &answer.body);
+        }
+        Err(refusal) => session.refuse(stream, &unreachable_cluster(&refusal)),
+    }
+    count_refusal(connection)
+}
+
+fn unreachable_cluster(refusal: &Refusal) -> Failure {
+    let text = match refusal {
+        Refusal::Unsent(text) => text.clone(),
+        other => format!("{other:?}"),
+    };
+    Failure::new(FailureKind::Overloaded, format!("The cluster cannot be asked: {text}"))
+}
+
+/// Returns the role of a session at a cluster that wants no credentials.
+async fn remote_without_password(connection: &Connection) -> Result<Option<Rc<cluster::Role>>, Ended> {
+    let session = &connection.session;
+    let Some(front) = session.core.front.clone() else { return Ok(None) };
+    let version = session.outgoing.encoder.borrow().version();
+    let group = session.core.access.effective(&session.core.access.anonymous()).group();
+    match front.log_in(version, "anonymous", None, group).await {
+        Ok(role) => Ok(Some(role)),
+        Err(refusal) => {
+            session.refuse(connection.decoder.last_stream(), &unreachable_cluster(&refusal));
+            Err(Ended::Refused)
         }
     }
 }

@@ -44,6 +44,7 @@ mod plans;
 mod prepare;
 mod read_permits;
 mod record;
+mod relay;
 mod reply;
 mod request;
 mod running;

@@ -38,12 +38,19 @@ pub(crate) struct MessageForm {
     /// True if the client sent an id, false if it sent a text.
     pub(crate) is_prepared: bool,
     pub(crate) metadata: MetadataRequest,
+    /// Kind of a request without a decoded statement.
+    pub(crate) kind: StatementKind,
 }
 
 impl MessageForm {
     /// Returns the form of a QUERY.
     pub(crate) fn of_text(consistency: Consistency) -> MessageForm {
-        MessageForm { consistency, is_prepared: false, metadata: MetadataRequest::default() }
+        MessageForm {
+            consistency,
+            is_prepared: false,
+            metadata: MetadataRequest::default(),
+            kind: StatementKind::Batch,
+        }
     }
 }
 
@@ -121,7 +128,7 @@ impl CqlRequest {
 
     /// Returns the kind of the decoded statement or batch.
     pub(crate) fn kind(&self) -> StatementKind {
-        self.statement.as_ref().map_or(StatementKind::Batch, |statement| statement.kind)
+        self.statement.as_ref().map_or(self.form.kind, |statement| statement.kind)
     }
 
     /// Counts its memory among that of the requests in flight. A large body is charged already.
@@ -141,6 +148,20 @@ impl CqlRequest {
     /// Returns a watch for a statement of the level, or `None` without a `query_limit`.
     pub(crate) fn watch(&self) -> Option<Watch> {
         Watch::of(&self.effective)
+    }
+
+    /// Checks that the request has not waited for its whole time limit already: its client has
+    /// given it up. A wait for a slot has its own limit.
+    ///
+    /// # Errors
+    /// The error of a statement whose time limit is over.
+    pub(crate) fn check_age(&self) -> Result<(), Error> {
+        let Times { arrived_ns, began_ns } = self.times;
+        let age_ns = began_ns.saturating_sub(arrived_ns);
+        if self.slot.is_none() && u128::from(age_ns) >= self.limit.as_nanos() {
+            return Err(failure::timed_out(self.kind(), self.limit));
+        }
+        Ok(())
     }
 
     /// Converts an engine's error to the answer.

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use access::Access;
+use cluster::Front;
 use engine::Engine;
 use frontdoor::{ConnectionSlot, Connections, ListenError};
 use lanes::net::{TcpListener, TcpStream};
@@ -35,6 +36,8 @@ pub struct PerCore {
     pub engine: Rc<dyn Engine>,
     /// The core's view of roles and levels.
     pub access: Rc<Access>,
+    /// The core's connections to the nodes of a cluster, for a server in front of one.
+    pub front: Option<Rc<Front>>,
 }
 
 /// A server. Cheap to clone and usable from any thread. Each method documents where it must be
@@ -76,7 +79,7 @@ impl Server {
     /// schema changes. Call it on the fast lane of every core before [`Server::open`].
     pub fn join(&self, per_core: PerCore) {
         let index = lanes::current_core();
-        let core = Core::new(self.shared.clone(), index, per_core.engine, per_core.access);
+        let core = Core::new(self.shared.clone(), index, per_core.engine, per_core.access, per_core.front);
         if index == 0 {
             let (levels, time_limit) = (core.access.levels().clone(), self.shared.config.request_timeout);
             lanes::spawn(Group::CONTROL, workload::limit_levels(levels, time_limit)).detach();

@@ -36,6 +36,8 @@ pub(crate) struct Role {
     pub(crate) login: Rc<Login>,
     /// Number of the role on this core.
     pub(crate) number: u32,
+    /// The role at the nodes of a cluster.
+    pub(crate) remote: Option<Rc<cluster::Role>>,
 }
 
 /// The sender responsible for the output buffer.
@@ -188,7 +190,7 @@ impl Session {
 
     /// Assigns the session, and the memory account of its requests, to a role. When that login
     /// loses its validity, the session ends.
-    pub(crate) fn log_in(self: &Rc<Self>, login: Login) {
+    pub(crate) fn log_in(self: &Rc<Self>, login: Login, remote: Option<Rc<cluster::Role>>) {
         let (session, role) = (Rc::downgrade(self), login.role().clone());
         login.on_end(move || {
             let Some(session) = session.upgrade() else { return };
@@ -196,7 +198,12 @@ impl Session {
         });
         let number = self.core.role_number(login.role());
         *self.account.borrow_mut() = self.core.shared.config.accounts.connection(login.role());
-        *self.role.borrow_mut() = Some(Role { login: Rc::new(login), number });
+        *self.role.borrow_mut() = Some(Role { login: Rc::new(login), number, remote });
+    }
+
+    /// Returns the role at the nodes of a cluster.
+    pub(crate) fn remote(&self) -> Option<Rc<cluster::Role>> {
+        self.role.borrow().as_ref()?.remote.clone()
     }
 
     /// Returns the role's number on this core, or 0 before authentication.

@@ -30,6 +30,7 @@ use crate::long::{Limits, Opened, Texts, open};
 use crate::panics;
 use crate::pending::PendingResult;
 use crate::record::record;
+use crate::relay;
 use crate::request::{CqlRequest, Frame, WAITING_BYTES, detached};
 use crate::session::{Session, Unanswered};
 use crate::statement::StatementKind;
@@ -53,6 +54,7 @@ pub(crate) fn continue_slowly(
     let is_read_again = match &rest {
         Rest::Opening(_) => false,
         Rest::Result(_) => !request.form.is_prepared,
+        Rest::Relay(_) => false,
         Rest::OtherLevel | Rest::Slot(_) | Rest::Acknowledged(_) => true,
     };
     let slow = Slow {
@@ -102,7 +104,8 @@ fn running(request: &CqlRequest, rest: &Rest) -> Option<Running> {
             let (since_ns, reads) = (request.times.began_ns, later.reads().cloned());
             Some(Running { since_ns, waits: false, reads, ..waiting })
         }
-        Rest::OtherLevel | Rest::Acknowledged(_) | Rest::Result(_) => None,
+        Rest::Relay(_) if request.kind().is_cancellable() => Some(Running { waits: false, ..waiting }),
+        Rest::OtherLevel | Rest::Acknowledged(_) | Rest::Result(_) | Rest::Relay(_) => None,
     }
 }
 
@@ -133,6 +136,10 @@ impl Slow {
                     Rest::OtherLevel => Box::pin(self.enter_level(request)).await,
                     Rest::Slot(waiting) => Box::pin(self.take_slot(waiting, request)).await,
                     Rest::Result(later) => self.result(later, request).await,
+                    Rest::Relay(relayed) => {
+                        let result = relay::ask(&self.session, *relayed, request.limit).await;
+                        Some(Fast::Answered(relay::answer(&self.session, request, result)))
+                    }
                     Rest::Acknowledged(write) => {
                         self.session.answer_when_acked(request, Warnings::take(), write);
                         None
@@ -174,6 +181,9 @@ impl Slow {
     /// Opens a long request on the heavy lane, binds its texts and runs it.
     async fn open(&mut self, frame: Frame, mut request: CqlRequest) -> Option<Fast> {
         let session = self.session.clone();
+        if session.core.front.is_some() {
+            return self.assemble(frame, request).await;
+        }
         let opening = Warnings::collect(Warnings::NONE, open(frame, Limits::of(&session, &request)));
         let opened = lanes::catch_panic(lanes::heavy(request.effective.group(), opening)).await;
         self.end_waiting();
@@ -206,6 +216,23 @@ impl Slow {
             Ok(bound) => Some(try_fast(&session, envelope, request, bound)),
             Err(failure) => self.refuse(&failure),
         }
+    }
+
+    /// Assembles a large request for a node on the heavy lane.
+    async fn assemble(&mut self, frame: Frame, mut request: CqlRequest) -> Option<Fast> {
+        let assembled = match frame {
+            Frame::Whole(envelope) => Ok(envelope),
+            Frame::Parts(large) => {
+                lanes::heavy(request.effective.group(), async move { large.assemble() }).await
+            }
+        };
+        self.end_waiting();
+        let envelope = match assembled {
+            Ok(envelope) => self.envelope.insert(envelope),
+            Err(error) => return self.refuse(&Failure::from(&error)),
+        };
+        request.times.began_ns = lanes::time::monotonic_ns();
+        Some(try_fast(&self.session, envelope, request, None))
     }
 
     /// Waits until the level that the statement names admits it, and runs it there.

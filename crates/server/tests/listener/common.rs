@@ -62,7 +62,7 @@ impl TestServer {
         let server = Server::new(config, logger, cores);
         let joined = server.clone();
         testkit::open_roles(&lanes, &workload::Levels::new(lanes.clone()), move |engine, access| {
-            joined.join(PerCore { engine: wrap(engine), access });
+            joined.join(PerCore { engine: wrap(engine), access, front: None });
         });
         let at = server.open_on(&lanes).expect("the ports open");
         TestServer { lanes, server, at }

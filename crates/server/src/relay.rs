@@ -1,0 +1,273 @@
+//! Relay stage, for a server in front of a cluster: a request goes to a node as it is, and the
+//! node's answer goes to the client as it is.
+//!
+//! This server answers itself:
+//!
+//! - the tables by which drivers find nodes (`system.local`, `system.peers` and
+//!   `system.peers_v2`): they show this server,
+//! - an EXECUTE with an id that no client has prepared here: drivers then prepare it again.
+//!
+//! USE opens a connection with that keyspace, so that a node judges it. It is never passed on:
+//! clients share connections to nodes.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use cluster::{Answer, Front, Outgoing, Refusal, StatementClass};
+use cql::ast::Statement as Tree;
+use engine::Error;
+use wire::{Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request};
+use workload::WaitingStatement;
+
+use crate::answers::{Encoding, deliver};
+use crate::failure;
+use crate::request::{CqlRequest, INLINE_BYTES, detached};
+use crate::session::Session;
+use crate::slots::take_slot;
+use crate::statement::{INLINE_TEXT_BYTES, PREPARED_TEXT_BYTES_MAX, StatementKind};
+
+/// Tables of the keyspace `system` that show this server.
+const OWN_TABLES: [&str; 3] = ["local", "peers", "peers_v2"];
+
+/// A request for a node.
+pub(crate) struct Relayed {
+    outgoing: Outgoing,
+    work: RelayWork,
+}
+
+/// Work on a request besides passing it on.
+enum RelayWork {
+    /// Nothing.
+    Pass,
+    /// The statement is remembered.
+    Prepare { text: Box<str>, given_keyspace: Option<Box<str>> },
+    /// The session uses this keyspace from now on.
+    Use(Box<str>),
+}
+
+/// Next step of a request for a node.
+pub(crate) enum Relay {
+    /// Its level has no slot for it now.
+    Waits(WaitingStatement),
+    /// It may be sent.
+    Ready(Box<Relayed>),
+}
+
+/// Passes a request on to the relay stage. `None`: this server answers it itself.
+///
+/// # Errors
+/// The id of an EXECUTE is unknown, the request is too old, or its level has no place for it.
+pub(crate) fn relay(
+    session: &Session,
+    envelope: &Envelope,
+    request: &mut CqlRequest,
+) -> Result<Option<Relay>, Failure> {
+    let Some(front) = &session.core.front else { return Ok(None) };
+    let Some((work, class, consistency)) = work(front, session, envelope, request)? else { return Ok(None) };
+    request.form.consistency = consistency;
+    request.form.kind = match class {
+        StatementClass::Read => StatementKind::Read,
+        StatementClass::Write => StatementKind::Write,
+        StatementClass::Use | StatementClass::Other => StatementKind::Other,
+    };
+    let limit_max = session.core.shared.config.statement_timeout_max;
+    request.limit = session.time_limit(&request.effective).min(limit_max);
+    request.check_age().map_err(|error| request.failure(error))?;
+    if let Some(waiting) = take_slot(session, envelope, request)? {
+        return Ok(Some(Relay::Waits(waiting)));
+    }
+    let outgoing = Outgoing {
+        is_read: class == StatementClass::Read,
+        version: envelope.version,
+        keyspace: request.keyspace.clone(),
+        opcode: envelope.opcode,
+        flags: envelope.flags,
+        body: detached(envelope).body,
+    };
+    Ok(Some(Relay::Ready(Box::new(Relayed { outgoing, work }))))
+}
+
+/// Finds what is to be done with a request. `None`: this server answers it itself.
+///
+/// # Errors
+/// The body cannot be read. It is not passed on: a node that could read it might find a USE in it,
+/// and change the keyspace of others.
+fn work(
+    front: &Front,
+    session: &Session,
+    envelope: &Envelope,
+    request: &CqlRequest,
+) -> Result<Option<(RelayWork, StatementClass, Consistency)>, Failure> {
+    if !matches!(envelope.opcode, Opcode::Query | Opcode::Prepare | Opcode::Execute | Opcode::Batch) {
+        return Ok(None);
+    }
+    Ok(match envelope.request().map_err(|error| Failure::from(&error))? {
+        Request::Query(query) if is_own(query.text, request.keyspace.as_deref()) => None,
+        Request::Query(query) => {
+            let class = StatementClass::of(query.text);
+            Some((work_of(query.text, class)?, class, query.params.consistency))
+        }
+        Request::Prepare(prepare) if is_own(prepare.text, request.keyspace.as_deref()) => None,
+        Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
+            let (text, bytes) = (prepare.text, prepare.text.len());
+            return Err(failure::unbound(failure::too_large(text, bytes, PREPARED_TEXT_BYTES_MAX)));
+        }
+        Request::Prepare(prepare) => {
+            let given_keyspace = prepare.keyspace.map(Into::into);
+            let work = RelayWork::Prepare { text: prepare.text.into(), given_keyspace };
+            Some((work, StatementClass::Other, Consistency::One))
+        }
+        Request::Execute(execute) if session.core.plans.prepared(execute.id).is_some() => None,
+        Request::Execute(execute) => {
+            let plan = front.plan(execute.id).ok_or_else(|| failure::unprepared(execute.id))?;
+            Some((work_of(&plan.text, plan.class)?, plan.class, execute.params.consistency))
+        }
+        Request::Batch(batch) => Some((RelayWork::Pass, StatementClass::Write, batch.params.consistency)),
+        _ => None,
+    })
+}
+
+/// Returns the work of a statement that is run.
+///
+/// # Errors
+/// The text of a USE is not valid. It is not passed on: it might change the keyspace of others.
+fn work_of(text: &str, class: StatementClass) -> Result<RelayWork, Failure> {
+    if class != StatementClass::Use {
+        return Ok(RelayWork::Pass);
+    }
+    match cql::parse(text.get(..INLINE_TEXT_BYTES).unwrap_or(text)) {
+        Ok(Tree::Use(keyspace)) => Ok(RelayWork::Use(keyspace.into())),
+        Ok(_) => Err(failure::protocol("expected a USE statement")),
+        Err(error) => Err(failure::syntax(error)),
+    }
+}
+
+/// Returns true for a SELECT on a table that shows this server. Most texts are not parsed.
+fn is_own(text: &str, keyspace: Option<&str>) -> bool {
+    let in_system = keyspace == Some("system");
+    if text.len() > INLINE_TEXT_BYTES || StatementClass::of(text) != StatementClass::Read {
+        return false;
+    }
+    let names_system = || text.as_bytes().windows(6).any(|part| part.eq_ignore_ascii_case(b"system"));
+    if !in_system && !names_system() {
+        return false;
+    }
+    let Ok(Tree::Select(select)) = cql::parse(text) else { return false };
+    select.from.keyspace.as_deref().or(keyspace) == Some("system") && OWN_TABLES.contains(&&*select.from.name)
+}
+
+/// Answer of a node, or the reason why there is none.
+pub(crate) enum Relayable {
+    /// The node's answer.
+    Answer(Answer),
+    /// The session uses this keyspace now.
+    SetKeyspace(Box<str>),
+    /// The request has no answer.
+    Refused(Refusal),
+    /// The time limit is over.
+    Late,
+}
+
+/// Passes a request on to a node and waits for its answer.
+pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) -> Relayable {
+    let (front, remote) = (session.core.front.clone(), session.remote());
+    let (Some(front), Some(role)) = (front, remote) else {
+        return Relayable::Refused(Refusal::Unsent("the session has not logged in".to_owned()));
+    };
+    let Relayed { outgoing, work } = relayed;
+    let asked = async {
+        match work {
+            RelayWork::Pass => front.send(&role, &outgoing).await.map(Relayable::Answer),
+            RelayWork::Prepare { text, given_keyspace } => {
+                let prepared = front.prepare(&role, &outgoing, &text, given_keyspace.as_deref()).await;
+                prepared.map(Relayable::Answer)
+            }
+            RelayWork::Use(keyspace) => {
+                let used = front.use_keyspace(&role, outgoing.version, &keyspace).await;
+                used.map(|()| Relayable::SetKeyspace(keyspace))
+            }
+        }
+    };
+    match lanes::time::timeout(limit, asked).await {
+        Ok(result) => result.unwrap_or_else(Relayable::Refused),
+        Err(_) => Relayable::Late,
+    }
+}
+
+/// Puts the answer of a node into the output buffer.
+pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Relayable) -> CqlRequest {
+    let stream = request.stream;
+    let answered = match result {
+        Relayable::Answer(answer) | Relayable::Refused(Refusal::Answered(answer)) => {
+            request.failed = answer.opcode == Opcode::Error;
+            put(session, stream, answer)
+        }
+        Relayable::SetKeyspace(keyspace) => {
+            *session.keyspace.borrow_mut() = Some(Rc::from(&*keyspace));
+            session.warm_output();
+            let mut encoder = session.outgoing.encoder.borrow_mut();
+            encoder
+                .set_keyspace(stream, &keyspace, &Prelude::default())
+                .expect("a client sent it in a short text");
+            Ok(())
+        }
+        Relayable::Refused(Refusal::Unsent(text)) => {
+            Err(Failure::new(FailureKind::Overloaded, format!("The request was not executed: {text}")))
+        }
+        Relayable::Refused(Refusal::Lost(node)) => {
+            let text = format!("The connection to the node {node} was lost before it answered");
+            let error = match request.kind() {
+                StatementKind::Write | StatementKind::Batch => Error::WriteTimeout(text),
+                StatementKind::Read => Error::ReadTimeout(text),
+                StatementKind::Maintenance | StatementKind::Other => Error::Server(text),
+            };
+            Err(request.failure(error))
+        }
+        Relayable::Late => Err(request.failure(failure::timed_out(request.kind(), request.limit))),
+    };
+    if let Err(failure) = answered {
+        request.failed = true;
+        session.refuse(stream, &failure);
+    }
+    request
+}
+
+/// Copies an answer into the output buffer. A large one is charged to the account of the connection
+/// until it is sent, and is copied on the heavy lane.
+fn put(session: &Rc<Session>, stream: i16, answer: Answer) -> Result<(), Failure> {
+    let Answer { opcode, flags, body } = answer;
+    let too_long = |error: wire::Error| Failure::from(&error);
+    if body.len() <= INLINE_BYTES {
+        session.warm_output();
+        return session.outgoing.encoder.borrow_mut().relay(stream, opcode, flags, &body).map_err(too_long);
+    }
+    let charge = session.account.borrow().charge(body.len() as u64).map_err(failure::out_of_memory)?;
+    let encoding = Encoding::begin(session, body.len());
+    let write = move |mut encoder: Encoder| async move {
+        let written = encoder.relay(stream, opcode, flags, &body);
+        (encoder, written)
+    };
+    let owner = session.clone();
+    let work = async move { deliver(&owner, stream, encoding, charge, write).await };
+    session.spawn_answer(lanes::current_group(), stream, work);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reads_of_tables_that_show_this_server_are_its_own() {
+        let check = |text, keyspace, expected| assert_eq!(is_own(text, keyspace), expected, "{text}");
+        check("SELECT * FROM system.local WHERE key='local'", None, true);
+        check("select * from SYSTEM.peers_v2", None, true);
+        check("SELECT * FROM \"system\".\"peers\"", None, true);
+        check("SELECT * FROM local", Some("system"), true);
+        check("SELECT * FROM local", Some("ks"), false);
+        check("SELECT * FROM system_schema.tables", None, false);
+        check("SELECT * FROM ks.local", None, false);
+        check("INSERT INTO system.local (key) VALUES ('x')", None, false);
+        check("SELECT * FROM system.", None, false);
+    }
+}
