@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Admin};
+use cluster::{Front, FrontOptions};
 use embedded::{AutoSnapshot, Embedded};
 use engine::Guardrails;
 use lanes::{Group, Lanes};
@@ -29,6 +30,13 @@ thread_local! {
     static ENGINE: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
     /// Roles and levels, as seen by this core.
     static ACCESS: RefCell<Option<Rc<Access>>> = const { RefCell::new(None) };
+    /// Connections of this core to the nodes of a cluster.
+    static FRONT: RefCell<Option<Rc<Front>>> = const { RefCell::new(None) };
+}
+
+/// Returns the connections of this core to the nodes of a cluster, for a server in front of one.
+pub(crate) fn front() -> Option<Rc<Front>> {
+    FRONT.with_borrow(Clone::clone)
 }
 
 /// Returns the engine of this core.
@@ -143,6 +151,70 @@ impl Cores {
         Ok(())
     }
 
+    /// Opens a server in front of a cluster: an engine in memory on every core, for the tables that
+    /// drivers read, and connections to the nodes.
+    ///
+    /// # Errors
+    /// One sentence with the remedy. Nothing is open then.
+    pub(crate) fn open_front(
+        lanes: &Lanes,
+        settings: &Settings,
+        memory_bytes: u64,
+        event_sink: &EventSink,
+    ) -> Result<Cores, String> {
+        let opened = Cores { lanes: lanes.clone(), password_file: None };
+        match opened.open_front_all(settings, memory_bytes, event_sink) {
+            Ok(()) => Ok(opened),
+            Err(reason) => {
+                // The first error is the cause.
+                let _ = opened.close();
+                Err(reason)
+            }
+        }
+    }
+
+    fn open_front_all(
+        &self,
+        settings: &Settings,
+        memory_bytes: u64,
+        event_sink: &EventSink,
+    ) -> Result<(), String> {
+        let options = FrontOptions { contacts: settings.contact.clone() };
+        let shared = self.lanes.block_on(0, Group::CONTROL, move || cluster::Shared::open(options));
+        let shared =
+            shared.map_err(|reason| format!("the cluster cannot be reached: {reason} (--contact)."))?;
+        let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
+        let guardrails = Arc::new(Guardrails::default());
+        guardrails.set_all(&settings.guardrails).map_err(|error| format!("guardrails: {error}."))?;
+        for core in 0..cores {
+            let options = StorageOptions {
+                shard: core,
+                shards: cores,
+                event_sink: event_sink.clone(),
+                ..StorageOptions::in_memory()
+            };
+            let (guardrails, shared) = (guardrails.clone(), shared.clone());
+            let opened = self.lanes.block_on(core as usize, Group::CONTROL, move || async move {
+                open_engine(options, guardrails).await?;
+                FRONT.set(Some(Front::new(shared)));
+                Ok(())
+            });
+            opened.map_err(cannot_open)?;
+        }
+        let levels = Levels::new(self.lanes.clone());
+        levels.set_default_limit(settings.concurrency_limit);
+        let roles_bytes = machine::roles_memory(memory_bytes);
+        let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, None, roles_bytes));
+        let shared = shared.map_err(cannot_open)?;
+        for core in 1..self.lanes.cores() {
+            let shared = shared.clone();
+            self.lanes.block_on(core, Group::CONTROL, move || async move {
+                ACCESS.set(Some(Access::attach(engine(), shared)));
+            });
+        }
+        Ok(())
+    }
+
     /// Keeps a generated password if it is the administrator's, and removes it otherwise: the
     /// superuser existed before. Returns its file.
     ///
@@ -183,6 +255,7 @@ impl Cores {
         for core in 0..self.lanes.cores() {
             let closed = self.lanes.block_on(core, Group::CONTROL, || async {
                 drop(ACCESS.take());
+                drop(FRONT.take());
                 match ENGINE.take() {
                     Some(engine) => engine.shutdown().await.map_err(|error| error.to_string()),
                     None => Ok(()),

@@ -8,7 +8,7 @@ use lanes::{Group, Lanes};
 use server::logging::Logger;
 use server::{Listening, PerCore, Server, ServerConfig};
 
-use crate::cores::{access, engine};
+use crate::cores::{access, engine, front};
 use crate::settings::Settings;
 use crate::sql_listener::{SqlConfig, SqlListener};
 use crate::stop::DRAIN;
@@ -57,7 +57,7 @@ impl Listeners {
         for core in 0..lanes.cores() {
             let server = server.clone();
             lanes.block_on(core, Group::CONTROL, move || async move {
-                server.join(PerCore { engine: engine(), access: access() });
+                server.join(PerCore { engine: engine(), access: access(), front: front() });
             });
         }
         let listening = server.open_on(lanes).map_err(|error| {

@@ -28,7 +28,7 @@ use crate::cores::Cores;
 use crate::folder::Prepared;
 use crate::listeners::Listeners;
 use crate::requests::Watch;
-use crate::settings::{PASSWORD_VARIABLE, Settings};
+use crate::settings::{EngineKind, PASSWORD_VARIABLE, Settings};
 use crate::sql_listener::SqlConfig;
 use crate::stop::{StopWatch, stop_after_panic};
 use crate::{folder, listeners, machine, probe, sql_listener};
@@ -96,14 +96,17 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     let tls = tls(settings)?;
     listeners::check(settings)?;
     folder::keep_files_private();
-    let prepared = folder::prepare(&settings.data_dir)?;
-    if prepared == Prepared::Full {
+    let is_front = settings.engine == EngineKind::Cluster;
+    let prepared = if is_front { None } else { Some(folder::prepare(&settings.data_dir)?) };
+    if prepared == Some(Prepared::Full) {
         let text = "the disk of the data folder is full: reads are served, and writes are refused until it has \
                     space; free some";
         logger.log(Level::Warn, text, &[("folder", FieldValue::text(settings.data_dir.display()))]);
     }
-    let open =
-        [folder::make_private(&settings.data_dir), settings.tls_key.as_deref().and_then(folder::judge_key)];
+    let open = [
+        prepared.and_then(|_| folder::make_private(&settings.data_dir)),
+        settings.tls_key.as_deref().and_then(folder::judge_key),
+    ];
     for warning in open.into_iter().flatten().chain(unauthenticated(settings)) {
         logger.log(Level::Warn, &warning, &[]);
     }
@@ -135,7 +138,9 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     }
     let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
     logger.log(Level::Info, "lanes started", &[("disk", disk.into()), ("wake_up", wake_ups(&lanes).into())]);
-    probe::set_disk_model(&lanes, settings, logger);
+    if !is_front {
+        probe::set_disk_model(&lanes, settings, logger);
+    }
     let audit = Audit::start(settings, logger)?;
     let audit_log = audit.as_ref().map(|audit| audit.log.clone());
     let found = Found { memory_bytes, prepared, tls };
@@ -171,7 +176,8 @@ fn wake_ups(lanes: &Lanes) -> String {
 /// Findings of the start before the lanes run.
 struct Found {
     memory_bytes: u64,
-    prepared: Prepared,
+    /// State of the data folder. `None`: a server in front of a cluster has none.
+    prepared: Option<Prepared>,
     /// Certificate of all listeners.
     tls: Option<Tls>,
 }
@@ -220,14 +226,24 @@ fn open_and_wait(
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
     tls.iter().for_each(|tls| log_refused_handshakes(tls, logger));
-    let mut sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
-    let cores = Cores::open(lanes, settings, memory_bytes, given, prepared, &event_sink)?;
+    let (mut sql, cores) = match prepared {
+        Some(prepared) => {
+            let sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
+            let cores = Cores::open(lanes, settings, memory_bytes, given, prepared, &event_sink)?;
+            (sql, cores)
+        }
+        None => (None, Cores::open_front(lanes, settings, memory_bytes, &event_sink)?),
+    };
     if let Some(path) = cores.password_file() {
         let fields =
             [("role", settings.admin_user.as_str().into()), ("file", FieldValue::text(path.display()))];
         logger.log(Level::Warn, "password generated", &fields);
     }
-    let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
+    let host_id = match prepared {
+        Some(_) => folder::host_id(&settings.data_dir),
+        None => Ok(front_id(settings)),
+    };
+    let opened = host_id.and_then(|host_id| {
         let mut config = ServerConfig {
             audit,
             tls: tls.clone(),
@@ -246,7 +262,7 @@ fn open_and_wait(
     };
     print_ready(&listeners.describe());
     logger.log(Level::Info, "ready", &[("listening", listeners.describe().into())]);
-    let watch = Watch::start(&settings.data_dir, lanes, logger);
+    let watch = prepared.map(|_| Watch::start(&settings.data_dir, lanes, logger));
     let certificates = tls.map(|tls| Certificates::watch(tls, logger));
     let signal = signals.forever().find(|&signal| {
         if signal == SIGHUP {
@@ -258,7 +274,7 @@ fn open_and_wait(
     let name = if signal == Some(SIGINT) { "SIGINT" } else { "SIGTERM" };
     logger.log(Level::Info, "stopping", &[("signal", name.into())]);
     let stop_watch = StopWatch::start(lanes, logger);
-    watch.end();
+    watch.into_iter().for_each(Watch::end);
     listeners.close(lanes);
     cores.close()?;
     drop(stop_watch);
@@ -307,9 +323,10 @@ fn catch_signals() -> std::io::Result<Signals> {
 }
 
 fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: uuid::Uuid) -> ServerConfig {
+    let is_front = settings.engine == EngineKind::Cluster;
     ServerConfig {
         listen: settings.listen,
-        shard_aware_port: settings.shard_aware_port,
+        shard_aware_port: settings.shard_aware_port.filter(|_| !is_front),
         advertise: settings.advertise,
         http: settings.http_listen,
         allow_plaintext: settings.allow_plaintext,
@@ -323,9 +340,17 @@ fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: 
         slow_statement: settings.slow_statement,
         prepared_bytes_max: machine::prepared_memory(memory_bytes),
         read_bytes_max: machine::read_memory(memory_bytes, cores),
-        data_dir: Some(settings.data_dir.clone()),
+        data_dir: (!is_front).then(|| settings.data_dir.clone()),
         ..ServerConfig::default()
     }
+}
+
+/// Returns the id of a server in front of a cluster: the same after a restart, so that drivers see
+/// the same server.
+fn front_id(settings: &Settings) -> uuid::Uuid {
+    let address = settings.advertise.unwrap_or(settings.listen);
+    let name = format!("{} {address}", settings.cluster_name);
+    uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, name.as_bytes())
 }
 
 /// Returns a warning if clients of other machines need no password.

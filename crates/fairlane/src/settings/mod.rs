@@ -11,7 +11,7 @@ mod values;
 pub(crate) use table::Settings;
 #[cfg(feature = "demo")]
 pub(crate) use values::commit;
-pub(crate) use values::{Cpus, DiskSpeedGiven, REQUEST_MEMORY_BYTES_MIN};
+pub(crate) use values::{Cpus, DiskSpeedGiven, EngineKind, REQUEST_MEMORY_BYTES_MIN};
 
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,33 @@ const OTHER_VARIABLES: [&str; 4] =
     [PASSWORD_VARIABLE, "FAIRLANE_CONFIG", "FAIRLANE_PASSWORD", "FAIRLANE_BIN"];
 /// Default settings file. It may be missing.
 const FILE: &str = "fairlane.toml";
+
+/// Settings of the data, of roles and of SQL, which a server in front of a cluster does not have.
+const OF_STORAGE: [&str; 23] = [
+    "data_dir",
+    "shard_aware_port",
+    "sql_listen",
+    "sql_decimals",
+    "memtable_memory",
+    "query_memory",
+    "spill_limit",
+    "disk_probe",
+    "disk_read_bandwidth",
+    "disk_write_bandwidth",
+    "disk_read_ops",
+    "disk_write_ops",
+    "disk_read_latency_us",
+    "commit",
+    "background_controllers",
+    "background_quota",
+    "compaction_shares",
+    "authenticate",
+    "admin_user",
+    "sql_connections_max",
+    "sql_idle_timeout",
+    "auto_snapshot",
+    "auto_snapshot_ttl_s",
+];
 
 /// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,6 +112,7 @@ pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<
     for (setting, value) in flags {
         loaded.put(setting, value, SettingSource::Flag, &flag(setting))?;
     }
+    loaded.check_engine()?;
     Ok(CommandLine::Settings(Box::new(loaded)))
 }
 
@@ -100,6 +128,30 @@ impl Loaded {
         set.map_err(|expected| format!("{place}: expected {expected}, got `{value}`."))?;
         self.texts[setting] = (value, source);
         Ok(())
+    }
+
+    /// Refuses settings that have no effect with the engine: an operator may count on them.
+    fn check_engine(&self) -> Result<(), String> {
+        let given = |name: &str| {
+            let at = SETTINGS.iter().position(|setting| setting.name == name).expect("a known name");
+            // A file of `config --print` has all defaults.
+            self.texts[at].0 != SETTINGS[at].default
+        };
+        match self.settings.engine {
+            EngineKind::Embedded if !self.settings.contact.is_empty() => {
+                Err("--contact names nodes of a cluster: give --engine cluster beside it.".to_owned())
+            }
+            EngineKind::Cluster if self.settings.contact.is_empty() => {
+                Err("--engine cluster needs nodes to connect to: give --contact HOST:PORT,....".to_owned())
+            }
+            EngineKind::Cluster => match OF_STORAGE.iter().find(|name| given(name)) {
+                Some(name) => Err(format!(
+                    "{name} has no effect with --engine cluster, which keeps no data and has no SQL yet: leave it out."
+                )),
+                None => Ok(()),
+            },
+            EngineKind::Embedded => Ok(()),
+        }
     }
 
     /// Returns all settings as a `fairlane.toml`, each with its help, flag, variable and source.

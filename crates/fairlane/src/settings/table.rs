@@ -29,6 +29,8 @@ pub(crate) struct Setting {
 /// The values of all settings, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
+    pub(crate) engine: EngineKind,
+    pub(crate) contact: Vec<SocketAddr>,
     pub(crate) data_dir: PathBuf,
     pub(crate) listen: SocketAddr,
     pub(crate) advertise: Option<SocketAddr>,
@@ -83,6 +85,20 @@ pub(crate) struct Settings {
 
 /// All settings, in the order of the help.
 pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "engine",
+        value: "embedded|cluster",
+        default: "embedded",
+        help: "Where the data is: in the data folder, or in a cluster in front of which this server stands.",
+        set: |s, text| put(&mut s.engine, engine_kind(text)),
+    },
+    Setting {
+        name: "contact",
+        value: "HOST:PORT,...|none",
+        default: "none",
+        help: "Nodes of the cluster, for --engine cluster, separated by commas. The default port is 9042.",
+        set: |s, text| put(&mut s.contact, unless("none", text, contacts).map(Option::unwrap_or_default)),
+    },
     Setting {
         name: "data_dir",
         value: "FOLDER",
@@ -494,6 +510,8 @@ impl Default for Settings {
     fn default() -> Settings {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut settings = Settings {
+            engine: EngineKind::Embedded,
+            contact: Vec::new(),
             data_dir: PathBuf::new(),
             listen: nowhere,
             advertise: None,

@@ -122,3 +122,23 @@ fn distance_counts_inserted_removed_and_changed_letters() {
     assert_eq!(distance("kitten", "sitting"), 3);
     assert_eq!(distance("same", "same"), 0);
 }
+
+#[test]
+fn settings_without_effect_in_front_of_a_cluster_are_refused_by_name() {
+    refused(&["--engine", "cluster"], "give --contact HOST:PORT");
+    refused(&["--contact", "127.0.0.1"], "give --engine cluster");
+    refused(&["--engine", "clusters"], "embedded or cluster");
+    refused(&["--engine", "cluster", "--contact", "127.0.0.1:x"], "separated by commas");
+    let front = ["--engine", "cluster", "--contact", "127.0.0.1, 127.0.0.2:9043"];
+    let with = |more: [&'static str; 2]| [&front[..], &more].concat();
+    refused(&with(["--data-dir", "data"]), "data_dir has no effect with --engine cluster");
+    refused(&with(["--sql-listen", "127.0.0.1:1"]), "sql_listen has no effect");
+    let printed = File::new("printed", &loaded(&front, &[]).expect("loads").print());
+    let settings =
+        loaded(&["--config", printed.path()], &[]).expect("what is printed can be loaded").settings;
+    let ports: Vec<u16> = settings.contact.iter().map(std::net::SocketAddr::port).collect();
+    assert_eq!((settings.engine, ports), (EngineKind::Cluster, vec![9042, 9043]));
+    for name in OF_STORAGE {
+        assert!(SETTINGS.iter().any(|setting| setting.name == name), "{name}");
+    }
+}

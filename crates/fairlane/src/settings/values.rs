@@ -20,6 +20,38 @@ pub(crate) enum Cpus {
     List(Vec<usize>),
 }
 
+/// Where the data is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EngineKind {
+    /// In the data folder.
+    Embedded,
+    /// In the nodes of a cluster.
+    Cluster,
+}
+
+pub(crate) fn engine_kind(text: &str) -> Result<EngineKind, String> {
+    match text {
+        "embedded" => Ok(EngineKind::Embedded),
+        "cluster" => Ok(EngineKind::Cluster),
+        _ => Err("embedded or cluster".into()),
+    }
+}
+
+/// Parses addresses of nodes. A host may have several addresses: the first counts.
+pub(crate) fn contacts(text: &str) -> Result<Vec<SocketAddr>, String> {
+    let with_port = |host: &str| match host.parse::<std::net::IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, 9042).to_string(),
+        Err(_) if host.contains(':') => host.to_owned(),
+        Err(_) => format!("{host}:9042"),
+    };
+    let expected = || "addresses of nodes, HOST or HOST:PORT, separated by commas".to_owned();
+    let one = |host: &str| {
+        let found = with_port(host.trim()).to_socket_addrs().ok().and_then(|mut found| found.next());
+        found.ok_or_else(expected)
+    };
+    text.split(',').map(one).collect()
+}
+
 /// Speed of the disk that settings specify, in the order of `DiskSpeed`: bandwidth of reads and
 /// writes in bytes a second, operations a second of reads and writes, latency of a read in ns.
 /// 0: not specified.
