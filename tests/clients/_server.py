@@ -20,6 +20,7 @@ class Server:
         self.password = password
         self.memory = memory
         self.flags = flags
+        self.listen = "127.0.0.1:0"
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlane-client-")
@@ -31,8 +32,10 @@ class Server:
         if self.password is not None:
             environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
         command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", self.memory]
-        command += ["--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0", "--disk-probe", "off"]
-        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", *self.flags]
+        # A server in front of a cluster has no data and no SQL.
+        if "cluster" not in self.flags:
+            command += ["--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0", "--disk-probe", "off"]
+        command += ["--listen", self.listen, "--http-listen", "127.0.0.1:0", *self.flags]
         self.process = subprocess.Popen(
             command, env=environment, cwd=self.folder.name, stdout=subprocess.PIPE, text=True
         )
@@ -46,7 +49,8 @@ class Server:
         self.host, port = address.rsplit(":", 1)
         self.port = int(port)
         self.http = line.split(", HTTP ")[1].split(",")[0].strip()
-        self.sql_port = int(line.split(", SQL ")[1].split(",")[0].rsplit(":", 1)[1])
+        if ", SQL " in line:
+            self.sql_port = int(line.split(", SQL ")[1].split(",")[0].rsplit(":", 1)[1])
 
     def crash(self):
         """Kills the server by SIGKILL."""
