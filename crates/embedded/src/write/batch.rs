@@ -123,6 +123,26 @@ impl Unchecked {
         self.statements as u64 <= ROWS_AT_ONCE
     }
 
+    /// Returns the writes of a statement.
+    fn parts_of<'p>(
+        &self,
+        engine: &Embedded,
+        plan: &'p Rc<dyn Plan>,
+        values: &[Value<'_>],
+        places: &'p Range<usize>,
+    ) -> Result<impl Iterator<Item = BatchPart> + 'p, Error> {
+        let plan = own(plan);
+        // The values of one statement are checked before its kind is known.
+        if self.kind.is_some() {
+            engine.check_values(plan, values)?;
+        }
+        let PlanKind::Write { plans, .. } = &plan.kind else {
+            return Err(Error::Invalid("A batch can hold INSERT, UPDATE and DELETE statements only".into()));
+        };
+        let part = move |at| BatchPart { plans: plans.clone(), at, places: places.clone(), number: at };
+        Ok((0..plans.len()).map(part))
+    }
+
     /// Checks the statements in one task poll.
     ///
     /// # Errors
@@ -131,7 +151,7 @@ impl Unchecked {
         let mut checked = Checked::default();
         for (plan, places) in &self.given {
             let values = self.request.values.borrowed(places.clone());
-            for part in checked.parts_of(engine, plan, &values, places)? {
+            for part in self.parts_of(engine, plan, &values, places)? {
                 checked.add(engine, part, &values, self.statements)?;
             }
         }
@@ -143,7 +163,7 @@ impl Unchecked {
         let mut checked = Checked::default();
         for (plan, places) in &self.given {
             let values = self.request.values.borrowed(places.clone());
-            for part in checked.parts_of(engine, plan, &values, places)? {
+            for part in self.parts_of(engine, plan, &values, places)? {
                 checked.add(engine, part, &values, self.statements)?;
                 if lanes::spend(2) {
                     lanes::yield_now().await;
@@ -166,25 +186,6 @@ struct Checked {
 }
 
 impl Checked {
-    /// Returns the writes of a statement.
-    fn parts_of<'p>(
-        &self,
-        engine: &Embedded,
-        plan: &'p Rc<dyn Plan>,
-        values: &[Value<'_>],
-        places: &'p Range<usize>,
-    ) -> Result<impl Iterator<Item = BatchPart> + 'p, Error> {
-        let plan = own(plan);
-        engine.check_values(plan, values)?;
-        let PlanKind::Write { plans, .. } = &plan.kind else {
-            return Err(Error::Invalid("A batch can hold INSERT, UPDATE and DELETE statements only".into()));
-        };
-        let first = self.parts.len();
-        let part =
-            move |at| BatchPart { plans: plans.clone(), at, places: places.clone(), number: first + at };
-        Ok((0..plans.len()).map(part))
-    }
-
     /// Adds a write of a batch of `statements`. Checks its cost before any of its values is bound.
     fn add(
         &mut self,
@@ -205,7 +206,8 @@ impl Checked {
         if !is_server_keyspace(&write.def.keyspace) {
             self.check_limits(engine, write.has_in, cost, statements)?;
         }
-        self.parts.push(part);
+        let number = self.parts.len();
+        self.parts.push(BatchPart { number, ..part });
         Ok(())
     }
 
@@ -250,7 +252,7 @@ impl Checked {
     }
 }
 
-/// TableKinds of tables that a batch writes to.
+/// Kinds of tables that a batch writes to.
 #[derive(Default)]
 struct TableKinds {
     counters: bool,
