@@ -13,7 +13,7 @@ use lanes::net::{OwnedReadHalf, OwnedWriteHalf};
 use lanes::sync::oneshot::Receiver;
 use lanes::{DeferredWork, Group};
 use tokio::io::AsyncReadExt;
-use wire::{Decoded, Decoder, Encoder, Envelope, Flags, Opcode, Version};
+use wire::{Decoded, Decoder, Encoder, Envelope, Flags, Opcode, Response, Version};
 
 use crate::Refusal;
 use crate::streams::{Answered, Streams};
@@ -27,6 +27,13 @@ const INPUT_BYTES: usize = 64 << 10;
 
 /// Interval at which a silent connection checks whether it was closed.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// Time after which a connection is closed that has requests in flight, and no bytes from its node:
+/// all of them are past the usual time limit.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Beginning of a RESULT of kind Set_keyspace.
+const SET_KEYSPACE: [u8; 4] = [0, 0, 0, 3];
 
 /// Work units of one answer without its body: 0.5 µs.
 const ANSWER_UNITS: u32 = 5;
@@ -57,6 +64,8 @@ pub(crate) struct NodeConnection {
     is_closed: Cell<bool>,
     /// Time of the last request, ns of the monotonic clock.
     used_ns: Cell<u64>,
+    /// Time of the last bytes from the node, ns of the monotonic clock.
+    heard_ns: Cell<u64>,
 }
 
 impl NodeConnection {
@@ -79,6 +88,7 @@ impl NodeConnection {
             is_sending: Cell::new(false),
             is_closed: Cell::new(false),
             used_ns: Cell::new(lanes::time::monotonic_ns()),
+            heard_ns: Cell::new(lanes::time::monotonic_ns()),
         });
         let reading = connection.clone().read(reader, decoder, input);
         lanes::spawn(group, reading).detach();
@@ -93,6 +103,13 @@ impl NodeConnection {
     /// Returns the number of requests in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.streams.borrow().in_flight()
+    }
+
+    /// Returns true if the node does not answer: requests are in flight, the last of which is old.
+    fn is_silent(&self) -> bool {
+        let since_ns = self.heard_ns.get().max(self.used_ns.get());
+        let silence_ns = lanes::time::monotonic_ns().saturating_sub(since_ns);
+        self.in_flight() > 0 && u128::from(silence_ns) >= SILENCE_MAX.as_nanos()
     }
 
     /// Returns the time of the last request, ns of the monotonic clock.
@@ -161,10 +178,13 @@ impl NodeConnection {
     async fn send_rest(self: Rc<Self>) {
         loop {
             let socket = self.socket.borrow().clone();
-            match socket {
-                Some(socket) if socket.writable().await.is_ok() => {}
-                _ => return self.close(),
+            let Some(socket) = socket else { return };
+            // Looks from time to time whether the connection was closed.
+            match lanes::time::timeout(CHECK_EVERY, socket.writable()).await {
+                Ok(Ok(())) | Err(_) => {}
+                Ok(Err(_)) => return self.close(),
             }
+            drop(socket);
             match self.send_now() {
                 Ok(true) => return self.is_sending.set(false),
                 Ok(false) => {}
@@ -213,20 +233,37 @@ impl NodeConnection {
         }
         input.reserve(INPUT_BYTES);
         match lanes::time::timeout(CHECK_EVERY, reader.read_buf(input)).await {
-            Ok(Ok(n)) if n > 0 => Some(()),
+            Ok(Ok(n)) if n > 0 => {
+                self.heard_ns.set(lanes::time::monotonic_ns());
+                Some(())
+            }
             Ok(_) => None,
-            // Nothing arrived.
-            Err(_) => Some(()),
+            Err(_) => (!self.is_silent()).then_some(()),
         }
     }
 
     /// Passes an answer on to its request.
     fn answered(&self, envelope: Envelope) {
+        if sets_keyspace(&envelope) {
+            // Other clients share the connection: they must not use that keyspace.
+            self.close_after(envelope);
+            return;
+        }
         let waiting = self.streams.borrow_mut().answered(envelope.stream);
         let Some(waiting) = waiting else { return };
         let Envelope { opcode, flags, body, .. } = envelope;
         // Ignore the answer of a request that was cancelled.
         let _ = waiting.send(Ok(Answer { opcode, flags, body }));
+    }
+
+    /// Passes a last answer on, and closes the connection.
+    fn close_after(&self, envelope: Envelope) {
+        let waiting = self.streams.borrow_mut().answered(envelope.stream);
+        self.close();
+        let Envelope { opcode, flags, body, .. } = envelope;
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(Ok(Answer { opcode, flags, body }));
+        }
     }
 
     /// Closes the connection. Requests in flight are lost.
@@ -241,12 +278,26 @@ impl NodeConnection {
         }
         // The node then closes its side, which ends the task that reads.
         self.socket.take();
+        if let Ok(mut encoder) = self.encoder.try_borrow_mut() {
+            encoder.finish().clear();
+        }
     }
 
     /// Returns the version of the protocol.
     pub(crate) fn version(&self) -> Version {
         self.version
     }
+}
+
+/// Returns true if the connection has another keyspace after this answer.
+fn sets_keyspace(envelope: &Envelope) -> bool {
+    if envelope.opcode != Opcode::Result {
+        return false;
+    }
+    if envelope.flags == Flags::default() {
+        return envelope.body.starts_with(&SET_KEYSPACE);
+    }
+    matches!(envelope.response(), Ok(Response::SetKeyspace(_)))
 }
 
 impl DeferredWork for NodeConnection {

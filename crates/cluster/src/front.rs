@@ -31,9 +31,6 @@ const CLOSE_EVERY: Duration = Duration::from_secs(30);
 /// Time for which a node that could not be reached is not chosen if there are others.
 const AVOIDED: Duration = Duration::from_secs(1);
 
-/// Beginning of a RESULT of kind Set_keyspace.
-const SET_KEYSPACE: [u8; 4] = [0, 0, 0, 3];
-
 /// Statements of one request that are prepared again, at most: those of the longest BATCH that
 /// drivers build. A node that forgets faster gets the rest from the driver.
 const PREPARED_AGAIN_MAX: usize = 100;
@@ -208,24 +205,38 @@ impl Front {
     /// # Errors
     /// The reason why there is no answer.
     pub async fn send(&self, role: &Rc<Role>, request: &Outgoing) -> Result<Answer, Refusal> {
-        let keyspace = request.keyspace.as_ref();
         let mut prepared: Vec<Bytes> = Vec::new();
         let mut may_repeat = request.is_read;
+        let mut connection = self.connection(role, request.version, request.keyspace.as_ref()).await?;
+        let mut attempts = self.shared.options.contacts.len();
         loop {
-            let connection = self.connection(role, request.version, keyspace).await?;
-            let sent = connection.send(request.opcode, request.flags, &request.body)?;
+            let sent = match connection.send(request.opcode, request.flags, &request.body) {
+                Ok(sent) => sent,
+                // The connection was lost since, or its node does not read.
+                Err(refusal) => {
+                    attempts -= 1;
+                    if attempts == 0 {
+                        return Err(refusal);
+                    }
+                    connection = self.connection(role, request.version, request.keyspace.as_ref()).await?;
+                    continue;
+                }
+            };
             let answer = match sent.await.unwrap_or(Err(Refusal::Lost(connection.node))) {
-                Err(Refusal::Lost(_)) if std::mem::take(&mut may_repeat) => continue,
+                Err(Refusal::Lost(_)) if std::mem::take(&mut may_repeat) => {
+                    connection = self.connection(role, request.version, request.keyspace.as_ref()).await?;
+                    continue;
+                }
                 answered => answered?,
             };
-            if sets_keyspace(request.version, &answer) {
-                // Other clients share the connection: they must not use that keyspace.
-                connection.close();
-            }
+            // The request goes to the same node again, which knows the statement then.
             let Some(id) = unknown_id(request.version, &answer) else { return Ok(answer) };
             let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
             let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
-            self.prepare_again(role, request.version, connection.node, &plan).await?;
+            if !self.prepare_again(role, request.version, connection.node, &plan).await {
+                // The client prepares it, and then gets the reason.
+                return Ok(answer);
+            }
             prepared.push(id);
         }
     }
@@ -248,28 +259,32 @@ impl Front {
                 text: text.into(),
                 connection_keyspace: request.keyspace.as_deref().map(Into::into),
                 given_keyspace: given_keyspace.map(Into::into),
-                class: StatementClass::of(text),
+                class: StatementClass::of(text).unwrap_or(StatementClass::Other),
             };
             self.plans.add(&self.shared.plans, Arc::new(plan));
         }
         Ok(answer)
     }
 
-    /// Prepares a known statement at a node that has forgotten it, or never knew it.
+    /// Prepares a known statement at a node that has forgotten it, or never knew it. Returns true
+    /// if the node knows it now.
     async fn prepare_again(
         &self,
         role: &Rc<Role>,
         version: Version,
         node: SocketAddr,
         plan: &RemotePlan,
-    ) -> Result<(), Refusal> {
-        let keyspace = plan.connection_keyspace.as_deref().map(Rc::from);
-        let connection = role.connection(node, version, keyspace.as_ref()).await?;
-        let message = Prepare { text: &plan.text, keyspace: plan.given_keyspace.as_deref() };
-        let sent = connection.write(|encoder, stream| encoder.request(stream, &Request::Prepare(message)))?;
-        let answer = sent.await.unwrap_or(Err(Refusal::Lost(node)))?;
-        // The node's own error, such as a missing right, answers the request.
-        if answer.opcode == Opcode::Error { Err(Refusal::Answered(answer)) } else { Ok(()) }
+    ) -> bool {
+        // Protocol v4 has no keyspace in the message.
+        let given = plan.given_keyspace.as_deref();
+        let of_connection = plan.connection_keyspace.as_deref();
+        let keyspace = if version == Version::V4 { given.or(of_connection) } else { of_connection };
+        let keyspace = keyspace.map(Rc::from);
+        let Ok(connection) = role.connection(node, version, keyspace.as_ref()).await else { return false };
+        let message = Prepare { text: &plan.text, keyspace: given };
+        let sent = connection.write(|encoder, stream| encoder.request(stream, &Request::Prepare(message)));
+        let Ok(sent) = sent else { return false };
+        matches!(sent.await, Ok(Ok(answer)) if answer.opcode == Opcode::Result)
     }
 
     /// Returns a connection of the role to the next node that can be reached.
@@ -337,17 +352,6 @@ fn unknown_id(version: Version, answer: &Answer) -> Option<Bytes> {
         },
         _ => None,
     }
-}
-
-/// Returns true if the connection has another keyspace after this answer.
-fn sets_keyspace(version: Version, answer: &Answer) -> bool {
-    if answer.opcode != Opcode::Result {
-        return false;
-    }
-    if answer.flags == Flags::default() {
-        return answer.body.starts_with(&SET_KEYSPACE);
-    }
-    matches!(envelope(version, answer).response(), Ok(Response::SetKeyspace(_)))
 }
 
 /// Returns the id of a statement that a node has prepared.

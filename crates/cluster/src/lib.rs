@@ -21,7 +21,7 @@ mod streams;
 
 pub use connection::Answer;
 pub use front::{Front, FrontOptions, Outgoing, Shared};
-pub use prepared::{RemotePlan, StatementClass};
+pub use prepared::{RemotePlan, StatementClass, WORD_WITHIN_BYTES};
 pub use role::Role;
 
 use std::net::SocketAddr;

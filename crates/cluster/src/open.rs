@@ -19,6 +19,9 @@ use crate::connection::{Answer, NodeConnection};
 /// Time limit from the first packet to an authenticated connection.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Longest message of a node before the connection is open, bytes.
+const OPENING_BYTES_MAX: usize = 64 << 10;
+
 /// Options of STARTUP. With THROW_ON_OVERLOAD a node answers Overloaded, and does not stop to read.
 const STARTUP: [(&str, &str); 4] = [
     ("CQL_VERSION", "3.0.0"),
@@ -60,9 +63,12 @@ pub(crate) async fn open(
 ) -> Result<Rc<NodeConnection>, Refusal> {
     let opening = async {
         let mut opening = Opening::connect(node, version).await?;
-        if opening.start_up().await?.is_some() {
-            let none = Bytes::new();
-            opening.authenticate(token.unwrap_or(&none)).await?;
+        match (opening.start_up().await?, token) {
+            (Some(_), Some(token)) => opening.authenticate(token).await?,
+            (None, None) => {}
+            // A role's connections must all be judged by passwords, or none.
+            (Some(_), None) => return Err(opening.differs("asks for a password")),
+            (None, Some(_)) => return Err(opening.differs("asks for no password")),
         }
         if let Some(keyspace) = keyspace {
             opening.use_keyspace(keyspace).await?;
@@ -108,7 +114,7 @@ impl Opening {
         Ok(Opening {
             node,
             encoder: Encoder::new(Direction::Request, version),
-            decoder: Decoder::new(Direction::Response, Limits::default()),
+            decoder: Decoder::new(Direction::Response, Limits { body_bytes_max: OPENING_BYTES_MAX }),
             input: BytesMut::new(),
             reader,
             writer,
@@ -167,6 +173,10 @@ impl Opening {
         }
     }
 
+    fn differs(&self, what: &str) -> Refusal {
+        Refusal::Unsent(format!("the node {} {what}, unlike the node that was asked at the start", self.node))
+    }
+
     fn lost(&self, reason: &str) -> Refusal {
         Refusal::Unsent(format!("the connection to the node {} was lost: {reason}", self.node))
     }
@@ -176,7 +186,8 @@ impl Opening {
     }
 
     fn finish(self, group: Group) -> Rc<NodeConnection> {
-        let Opening { node, encoder, decoder, input, reader, writer } = self;
+        let Opening { node, encoder, mut decoder, input, reader, writer } = self;
+        decoder.set_limits(Limits::default());
         NodeConnection::start(node, encoder, decoder, input, reader, writer, group)
     }
 }

@@ -21,29 +21,38 @@ pub enum StatementClass {
 }
 
 impl StatementClass {
-    /// Returns the kind of a text.
+    /// Returns the kind of a text. `None`: its first word is not within [`WORD_WITHIN_BYTES`].
     #[must_use]
-    pub fn of(text: &str) -> StatementClass {
-        let is = |word: &str| first_word(text).eq_ignore_ascii_case(word);
-        match () {
+    pub fn of(text: &str) -> Option<StatementClass> {
+        let beginning = &text[..text.floor_char_boundary(WORD_WITHIN_BYTES)];
+        let word = first_word(beginning);
+        if word.is_empty() && beginning.len() < text.len() {
+            return None;
+        }
+        let is = |other: &str| word.eq_ignore_ascii_case(other);
+        Some(match () {
             () if is("SELECT") => StatementClass::Read,
             () if ["INSERT", "UPDATE", "DELETE", "BEGIN"].into_iter().any(is) => StatementClass::Write,
             () if is("USE") => StatementClass::Use,
             () => StatementClass::Other,
-        }
+        })
     }
 }
 
-/// Returns the first word of a text, behind white space and comments.
+/// Bytes of white space and comments before the first word of a text, at most.
+pub const WORD_WITHIN_BYTES: usize = 2048;
+
+/// Returns the first word of a text, behind white space and comments. A comment of one line ends at
+/// either end of a line, as in Cassandra.
 fn first_word(text: &str) -> &str {
     let mut rest = text.trim_start();
     loop {
-        let end = match rest.get(..2) {
-            Some("--" | "//") => "\n",
-            Some("/*") => "*/",
+        rest = match rest.get(..2) {
+            Some("--" | "//") => rest.find(['\n', '\r']).map_or("", |end| &rest[end..]),
+            Some("/*") => rest[2..].split_once("*/").map_or("", |(_, after)| after),
             _ => break,
         };
-        rest = rest[2..].split_once(end).map_or("", |(_, after)| after).trim_start();
+        rest = rest.trim_start();
     }
     let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
     &rest[..end]
@@ -86,7 +95,9 @@ struct Plans {
 impl SharedPlans {
     fn add(&self, plan: &Arc<RemotePlan>) {
         let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if plans.by_id.contains_key(&plan.id) {
+        if let Some(known) = plans.by_id.get_mut(&plan.id) {
+            // The last client that prepared it knows keyspaces that exist.
+            *known = plan.clone();
             return;
         }
         plans.text_bytes += plan.text.len();
@@ -143,7 +154,7 @@ mod tests {
 
     #[test]
     fn class_is_that_of_the_first_word() {
-        let check = |text, class| assert_eq!(StatementClass::of(text), class, "{text}");
+        let check = |text, class| assert_eq!(StatementClass::of(text), Some(class), "{text}");
         check("select * from t", StatementClass::Read);
         check("  -- reads\n /* all */ SELECT JSON a FROM t", StatementClass::Read);
         check("BEGIN UNLOGGED BATCH", StatementClass::Write);
@@ -151,6 +162,9 @@ mod tests {
         check("USER", StatementClass::Other);
         check("", StatementClass::Other);
         check("/* never ends", StatementClass::Other);
+        check("-- a comment of one line\rUSE ks", StatementClass::Use);
+        let padded = format!("{}USE ks", " ".repeat(WORD_WITHIN_BYTES));
+        assert_eq!(StatementClass::of(&padded), None, "the first word is too far away");
     }
 
     #[test]

@@ -22,6 +22,10 @@ struct ConnectionKey {
     keyspace: Option<Rc<str>>,
 }
 
+/// Connections of a role on a core above which the least used one is closed for another: a client
+/// may USE many keyspaces.
+const CONNECTIONS_MAX: usize = 128;
+
 /// Outcome of opening a connection.
 type Opened = Result<Rc<NodeConnection>, Refusal>;
 
@@ -78,7 +82,12 @@ impl Role {
     pub(crate) fn keep(&self, connection: Rc<NodeConnection>) {
         let key =
             ConnectionKey { node: connection.node, version: connection.version().number(), keyspace: None };
-        self.kept.borrow_mut().entry(key).or_insert(Kept::Open(connection));
+        let mut kept = self.kept.borrow_mut();
+        match kept.get(&key) {
+            Some(Kept::Open(other)) if other.is_open() => connection.close(),
+            Some(Kept::Opening(_)) => connection.close(),
+            _ => drop(kept.insert(key, Kept::Open(connection))),
+        }
     }
 
     /// Returns an open connection. `None`: it has to be opened.
@@ -128,6 +137,9 @@ impl Role {
             waiting.push(sender);
             return false;
         }
+        if kept.len() >= CONNECTIONS_MAX {
+            close_oldest(&mut kept);
+        }
         kept.insert(key.clone(), Kept::Opening(vec![sender]));
         true
     }
@@ -172,6 +184,19 @@ impl Drop for Role {
                 connection.close();
             }
         }
+    }
+}
+
+/// Closes the connection without requests in flight that was used least recently.
+fn close_oldest(kept: &mut FxHashMap<ConnectionKey, Kept>) {
+    let idle = kept.iter().filter_map(|(key, kept)| match kept {
+        Kept::Open(connection) if connection.in_flight() == 0 => Some((connection.used_ns(), key.clone())),
+        _ => None,
+    });
+    if let Some((_, key)) = idle.min_by_key(|(used_ns, _)| *used_ns)
+        && let Some(Kept::Open(connection)) = kept.remove(&key)
+    {
+        connection.close();
     }
 }
 

@@ -243,6 +243,44 @@ fn forgotten_statement_is_prepared_again_once() {
 }
 
 #[test]
+fn statement_that_one_node_knows_is_prepared_at_the_node_that_is_asked() {
+    on_lane(|| async {
+        let nodes = [(); 3].map(|()| {
+            let is_known = Rc::new(RefCell::new(false));
+            Node::start(move |text| match text {
+                "PREPARE SELECT a" => {
+                    *is_known.borrow_mut() = true;
+                    Act::Prepared(b"id")
+                }
+                "EXECUTE id" if !*is_known.borrow() => Act::Unprepared(b"id"),
+                _ => Act::Void,
+            })
+        });
+        let front = front(&nodes.clone().map(|node| node.address)).await;
+        let role = log_in(&front).await;
+        let prepare = outgoing(&Request::Prepare(Prepare { text: "SELECT a", keyspace: None }), false, None);
+        front.prepare(&role, &prepare, "SELECT a", None).await.expect("prepared");
+        let execute = outgoing(&Request::Execute(Execute { id: b"id", ..Execute::default() }), true, None);
+        for _ in 0..6 {
+            assert!(is_void(&front.send(&role, &execute).await.expect("an answer")));
+        }
+        for node in &nodes {
+            assert_eq!(node.count("PREPARE SELECT a"), 1, "each node is asked once");
+        }
+    });
+}
+
+#[test]
+fn node_without_passwords_is_not_used_beside_one_with_passwords() {
+    on_lane(|| async {
+        let node = Node::start(|_| Act::Void);
+        let front = front(&[node.address]).await;
+        let refused = front.log_in(Version::V5, "ann", None, Group::CONTROL).await;
+        assert!(matches!(refused, Err(Refusal::Unsent(reason)) if reason.contains("asks for a password")));
+    });
+}
+
+#[test]
 fn read_is_sent_once_more_after_a_lost_connection_and_a_write_is_not() {
     on_lane(|| async {
         let node = Node::start(|text| if text.ends_with('!') { Act::Close } else { Act::Void });

@@ -18,6 +18,7 @@ use frontdoor::{Accounts, Tls, TlsFiles};
 use lanes::{FREED_MEMORY_CHECK_EVERY, FreedMemory, Group, Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, FieldValue, Level, Logger};
+use sha2::Digest;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use storage::{Event, EventSink};
@@ -350,7 +351,8 @@ fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: 
 fn front_id(settings: &Settings) -> uuid::Uuid {
     let address = settings.advertise.unwrap_or(settings.listen);
     let name = format!("{} {address}", settings.cluster_name);
-    uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, name.as_bytes())
+    let hash = sha2::Sha256::digest(name.as_bytes());
+    uuid::Builder::from_custom_bytes(hash[..16].try_into().expect("16 bytes of 32")).into_uuid()
 }
 
 /// Returns a warning if clients of other machines need no password.

@@ -19,15 +19,16 @@ use crate::output::Ended;
 /// Authenticator class that tells drivers to send a name and a password.
 const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
 
+/// Login that needs no password, with its role at the nodes of a cluster.
+type KnownLogin = (Login, Option<Rc<cluster::Role>>);
+
 /// Runs the handshake until the session is authenticated.
 pub(crate) async fn handshake(connection: &mut Connection) -> Result<(), Ended> {
-    let login = startup(connection).await?;
-    if let Some(login) = login {
+    if let Some((login, remote)) = startup(connection).await? {
         enter(connection, &login, connection.decoder.last_stream()).await?;
         if connection.session.core.shared.config.authenticate {
             audit::login(&connection.session, login.role(), None);
         }
-        let remote = remote_without_password(connection).await?;
         connection.session.log_in(login, remote);
         return Ok(());
     }
@@ -67,7 +68,7 @@ fn login_without_password(connection: &Connection) -> Option<Login> {
 
 /// Reads messages until STARTUP is answered. Returns the session's login if no password is
 /// needed.
-async fn startup(connection: &mut Connection) -> Result<Option<Login>, Ended> {
+async fn startup(connection: &mut Connection) -> Result<Option<KnownLogin>, Ended> {
     loop {
         let envelope = connection.next().await?;
         connection.session.outgoing.encoder.borrow_mut().set_version(envelope.version);
@@ -88,7 +89,10 @@ async fn startup(connection: &mut Connection) -> Result<Option<Login>, Ended> {
                 continue;
             }
             Ok(Request::Startup(options)) => {
-                let login = login_without_password(connection);
+                let login = match login_without_password(connection) {
+                    Some(login) => Some((login, remote_without_password(connection, &envelope).await?)),
+                    None => None,
+                };
                 match answer_startup(connection, &envelope, &options, login.is_some()) {
                     Ok(()) => return Ok(login),
                     Err(failure) => failure,
@@ -157,7 +161,8 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
     };
     if let Some(front) = &core.front {
         let version = connection.session.outgoing.encoder.borrow().version();
-        let token = token.map(Bytes::copy_from_slice);
+        // Without the first part, which may differ: equal passwords are one token.
+        let token = Some(Bytes::from(format!("\0{name}\0{password}")));
         let group = core.access.effective(&core.access.relayed(name)).group();
         let result = front.log_in(version, name, token, group).await;
         return relayed_login(connection, stream, name, result).await;
@@ -211,7 +216,11 @@ async fn relayed_login(
             let mut encoder = session.outgoing.encoder.borrow_mut();
             let _ = encoder.relay(stream, answer.opcode, answer.flags, &answer.body);
         }
-        Err(refusal) => session.refuse(stream, &unreachable_cluster(&refusal)),
+        Err(refusal) => {
+            // No password was judged.
+            session.refuse(stream, &unreachable_cluster(&refusal));
+            return Ok(false);
+        }
     }
     count_refusal(connection)
 }
@@ -225,15 +234,17 @@ fn unreachable_cluster(refusal: &Refusal) -> Failure {
 }
 
 /// Returns the role of a session at a cluster that wants no credentials.
-async fn remote_without_password(connection: &Connection) -> Result<Option<Rc<cluster::Role>>, Ended> {
+async fn remote_without_password(
+    connection: &Connection,
+    startup: &Envelope,
+) -> Result<Option<Rc<cluster::Role>>, Ended> {
     let session = &connection.session;
     let Some(front) = session.core.front.clone() else { return Ok(None) };
-    let version = session.outgoing.encoder.borrow().version();
     let group = session.core.access.effective(&session.core.access.anonymous()).group();
-    match front.log_in(version, "anonymous", None, group).await {
+    match front.log_in(startup.version, "anonymous", None, group).await {
         Ok(role) => Ok(Some(role)),
         Err(refusal) => {
-            session.refuse(connection.decoder.last_stream(), &unreachable_cluster(&refusal));
+            session.refuse(startup.stream, &unreachable_cluster(&refusal));
             Err(Ended::Refused)
         }
     }

@@ -61,6 +61,7 @@ fn log_slow_statement(session: &Session, slow: &Slow, statement: Option<&Stateme
         // A read by which drivers connect.
         Some(Statement { level: RunsIn::Driver, .. }) => {}
         Some(statement) => log_slow(session, slow, &cql::Masked(&statement.tree)),
+        None if session.core.front.is_some() => log_slow(session, slow, &"a statement for the cluster"),
         None => log_slow(session, slow, &"BATCH"),
     }
 }

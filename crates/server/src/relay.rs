@@ -13,7 +13,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use cluster::{Answer, Front, Outgoing, Refusal, StatementClass};
+use cluster::{Answer, Front, Outgoing, Refusal, StatementClass, WORD_WITHIN_BYTES};
 use cql::ast::Statement as Tree;
 use engine::Error;
 use wire::{Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request};
@@ -102,17 +102,18 @@ fn work(
         return Ok(None);
     }
     Ok(match envelope.request().map_err(|error| Failure::from(&error))? {
-        Request::Query(query) if is_own(query.text, request.keyspace.as_deref()) => None,
+        Request::Query(query) if is_own(query.text, request.keyspace_of(query.params.keyspace)) => None,
         Request::Query(query) => {
-            let class = StatementClass::of(query.text);
+            let class = class_of(query.text)?;
             Some((work_of(query.text, class)?, class, query.params.consistency))
         }
-        Request::Prepare(prepare) if is_own(prepare.text, request.keyspace.as_deref()) => None,
+        Request::Prepare(prepare) if is_own(prepare.text, request.keyspace_of(prepare.keyspace)) => None,
         Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
             let (text, bytes) = (prepare.text, prepare.text.len());
             return Err(failure::unbound(failure::too_large(text, bytes, PREPARED_TEXT_BYTES_MAX)));
         }
         Request::Prepare(prepare) => {
+            class_of(prepare.text)?;
             let given_keyspace = prepare.keyspace.map(Into::into);
             let work = RelayWork::Prepare { text: prepare.text.into(), given_keyspace };
             Some((work, StatementClass::Other, Consistency::One))
@@ -127,6 +128,17 @@ fn work(
     })
 }
 
+/// Returns the kind of a text.
+///
+/// # Errors
+/// Too much stands before its first word.
+fn class_of(text: &str) -> Result<StatementClass, Failure> {
+    StatementClass::of(text).ok_or_else(|| {
+        let text = format!("expected the first word of a statement within {WORD_WITHIN_BYTES} bytes");
+        Failure::new(FailureKind::Invalid, text)
+    })
+}
+
 /// Returns the work of a statement that is run.
 ///
 /// # Errors
@@ -135,7 +147,11 @@ fn work_of(text: &str, class: StatementClass) -> Result<RelayWork, Failure> {
     if class != StatementClass::Use {
         return Ok(RelayWork::Pass);
     }
-    match cql::parse(text.get(..INLINE_TEXT_BYTES).unwrap_or(text)) {
+    if text.len() > INLINE_TEXT_BYTES {
+        let text = format!("expected a USE of at most {INLINE_TEXT_BYTES} bytes");
+        return Err(Failure::new(FailureKind::Invalid, text));
+    }
+    match cql::parse(text) {
         Ok(Tree::Use(keyspace)) => Ok(RelayWork::Use(keyspace.into())),
         Ok(_) => Err(failure::protocol("expected a USE statement")),
         Err(error) => Err(failure::syntax(error)),
@@ -143,9 +159,10 @@ fn work_of(text: &str, class: StatementClass) -> Result<RelayWork, Failure> {
 }
 
 /// Returns true for a SELECT on a table that shows this server. Most texts are not parsed.
-fn is_own(text: &str, keyspace: Option<&str>) -> bool {
+fn is_own(text: &str, keyspace: Option<Rc<str>>) -> bool {
+    let keyspace = keyspace.as_deref();
     let in_system = keyspace == Some("system");
-    if text.len() > INLINE_TEXT_BYTES || StatementClass::of(text) != StatementClass::Read {
+    if text.len() > INLINE_TEXT_BYTES || StatementClass::of(text) != Some(StatementClass::Read) {
         return false;
     }
     let names_system = || text.as_bytes().windows(6).any(|part| part.eq_ignore_ascii_case(b"system"));
@@ -237,7 +254,9 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
 fn put(session: &Rc<Session>, stream: i16, answer: Answer) -> Result<(), Failure> {
     let Answer { opcode, flags, body } = answer;
     let too_long = |error: wire::Error| Failure::from(&error);
-    if body.len() <= INLINE_BYTES {
+    // A client that does not read has no more answers than others without a charge.
+    let is_full = session.answer_bytes() + body.len() > session.core.shared.config.output_bytes_max;
+    if body.len() <= INLINE_BYTES && !is_full {
         session.warm_output();
         return session.outgoing.encoder.borrow_mut().relay(stream, opcode, flags, &body).map_err(too_long);
     }
@@ -259,7 +278,9 @@ mod tests {
 
     #[test]
     fn only_reads_of_tables_that_show_this_server_are_its_own() {
-        let check = |text, keyspace, expected| assert_eq!(is_own(text, keyspace), expected, "{text}");
+        let check = |text, keyspace: Option<&str>, expected| {
+            assert_eq!(is_own(text, keyspace.map(Rc::from)), expected, "{text}");
+        };
         check("SELECT * FROM system.local WHERE key='local'", None, true);
         check("select * from SYSTEM.peers_v2", None, true);
         check("SELECT * FROM \"system\".\"peers\"", None, true);
