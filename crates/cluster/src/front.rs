@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lanes::Group;
 use rustc_hash::FxHashMap;
-use wire::{Envelope, FailureKind, Flags, Opcode, Prepare, Request, Response, Version};
+use wire::{Envelope, FailureKind, Flags, Opcode, Prepare, Query, Request, Response, Version};
 
 use crate::Refusal;
 use crate::connection::{Answer, NodeConnection};
@@ -30,6 +30,16 @@ const CLOSE_EVERY: Duration = Duration::from_secs(30);
 
 /// Time for which a node that could not be reached is not chosen if there are others.
 const AVOIDED: Duration = Duration::from_secs(1);
+
+/// Time for which a change of the schema waits for the agreement of the nodes. The rest of the
+/// default time limit is for the change.
+const AGREE_WITHIN: Duration = Duration::from_secs(5);
+/// Interval of the questions whether they agree.
+const AGREE_EVERY: Duration = Duration::from_millis(50);
+/// Question for the version of a node's schema. Equal answers are equal versions.
+const SCHEMA_VERSION: &str = "SELECT schema_version FROM system.local WHERE key = 'local'";
+/// Beginning of a RESULT of kind Schema_change.
+const SCHEMA_CHANGE: [u8; 4] = [0, 0, 0, 5];
 
 /// Statements of one request that are prepared again, at most: those of the longest BATCH that
 /// drivers build. A node that forgets faster gets the rest from the driver.
@@ -230,7 +240,12 @@ impl Front {
                 answered => answered?,
             };
             // The request goes to the same node again, which knows the statement then.
-            let Some(id) = unknown_id(request.version, &answer) else { return Ok(answer) };
+            let Some(id) = unknown_id(request.version, &answer) else {
+                if changes_schema(request.version, &answer) {
+                    self.agree(role, request.version).await;
+                }
+                return Ok(answer);
+            };
             let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
             let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
             if !self.prepare_again(role, request.version, connection.node, &plan).await {
@@ -264,6 +279,32 @@ impl Front {
             self.plans.add(&self.shared.plans, Arc::new(plan));
         }
         Ok(answer)
+    }
+
+    /// Waits until all nodes that can be reached have the same schema, for at most
+    /// [`AGREE_WITHIN`]. The next request of the client may go to another node, and drivers ask
+    /// only the front whether nodes agree.
+    async fn agree(&self, role: &Rc<Role>, version: Version) {
+        let until_ns = lanes::time::monotonic_ns() + AGREE_WITHIN.as_nanos() as u64;
+        while lanes::time::monotonic_ns() < until_ns {
+            let mut versions: Vec<Answer> = Vec::new();
+            for &node in &self.shared.options.contacts {
+                versions.extend(self.schema_version(role, version, node).await);
+            }
+            if versions.windows(2).all(|pair| pair[0].body == pair[1].body) {
+                return;
+            }
+            lanes::time::sleep(AGREE_EVERY).await;
+        }
+    }
+
+    /// Asks a node for the version of its schema. `None`: it does not answer.
+    async fn schema_version(&self, role: &Rc<Role>, version: Version, node: SocketAddr) -> Option<Answer> {
+        let connection = role.connection(node, version, None).await.ok()?;
+        let query = Query { text: SCHEMA_VERSION, ..Query::default() };
+        let sent =
+            connection.write(|encoder, stream| encoder.request(stream, &Request::Query(query))).ok()?;
+        sent.await.ok()?.ok().filter(|answer| answer.opcode == Opcode::Result)
     }
 
     /// Prepares a known statement at a node that has forgotten it, or never knew it. Returns true
@@ -332,6 +373,17 @@ impl Front {
             role.is_some()
         });
     }
+}
+
+/// Returns true if a statement has changed the schema.
+fn changes_schema(version: Version, answer: &Answer) -> bool {
+    if answer.opcode != Opcode::Result {
+        return false;
+    }
+    if answer.flags == Flags::default() {
+        return answer.body.starts_with(&SCHEMA_CHANGE);
+    }
+    matches!(envelope(version, answer).response(), Ok(Response::SchemaChange(_)))
 }
 
 /// Decodes an answer as far as this crate needs.

@@ -12,8 +12,9 @@ use lanes::net::TcpStream;
 use testkit::start_lanes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{
-    Columns, Decoder, Direction, Encoder, Envelope, Execute, Failure, FailureKind, Flags, Framing, Limits,
-    Opcode, Prelude, Prepare, PreparedHead, Query, Request, Response, Version,
+    ChangeType, Columns, Decoder, Direction, Encoder, Envelope, Execute, Failure, FailureKind, Flags,
+    Framing, Limits, Opcode, Prelude, Prepare, PreparedHead, Query, Request, Response, SchemaChange,
+    SchemaTarget, Version,
 };
 
 const TOKEN: &[u8] = b"\0ann\0secret";
@@ -22,6 +23,7 @@ const TOKEN: &[u8] = b"\0ann\0secret";
 enum Act {
     Void,
     SetKeyspace(&'static str),
+    SchemaChange,
     Prepared(&'static [u8]),
     Unprepared(&'static [u8]),
     /// Closes the connection.
@@ -109,6 +111,14 @@ impl Node {
         match script(&text) {
             Act::Void => encoder.void(stream, &none).expect("short"),
             Act::SetKeyspace(keyspace) => encoder.set_keyspace(stream, keyspace, &none).expect("short"),
+            Act::SchemaChange => {
+                let change = SchemaChange {
+                    change: ChangeType::Created,
+                    target: SchemaTarget::Keyspace,
+                    keyspace: "ks".to_owned(),
+                };
+                encoder.schema_change(stream, &change, &none).expect("short");
+            }
             Act::Prepared(id) => {
                 let columns = Columns::encode(Version::V5, &[]).expect("none");
                 let head = PreparedHead {
@@ -267,6 +277,29 @@ fn statement_that_one_node_knows_is_prepared_at_the_node_that_is_asked() {
         for node in &nodes {
             assert_eq!(node.count("PREPARE SELECT a"), 1, "each node is asked once");
         }
+    });
+}
+
+#[test]
+fn change_of_the_schema_is_answered_when_the_nodes_agree() {
+    on_lane(|| async {
+        const ASKED: &str = "QUERY SELECT schema_version FROM system.local WHERE key = 'local'";
+        let script = |versions: &'static [&'static [u8]]| {
+            let left = Rc::new(RefCell::new(versions.to_vec()));
+            move |text: &str| match text {
+                ASKED => match left.borrow_mut().pop() {
+                    Some(old) => Act::Prepared(old),
+                    None => Act::Void,
+                },
+                _ => Act::SchemaChange,
+            }
+        };
+        let nodes = [Node::start(script(&[])), Node::start(script(&[b"older", b"oldest"]))];
+        let front = front(&nodes.clone().map(|node| node.address)).await;
+        let role = log_in(&front).await;
+        front.send(&role, &query("CREATE KEYSPACE ks", false, None)).await.expect("an answer");
+        // Twice with other versions, and once with the same.
+        assert_eq!(nodes.map(|node| node.count(ASKED)), [3, 3]);
     });
 }
 
