@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use lanes::net::{OwnedReadHalf, OwnedWriteHalf};
 use lanes::sync::oneshot::Receiver;
 use lanes::{DeferredWork, Group};
 use tokio::io::AsyncReadExt;
-use wire::{Decoded, Decoder, Encoder, Envelope, Flags, Opcode, Response, Version};
+use wire::{Decoded, Decoder, Encoder, Envelope, Flags, Opcode, ResultKind, Version};
 
 use crate::Refusal;
 use crate::streams::{Answered, Streams};
@@ -32,24 +32,10 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// all of them are past the usual time limit.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Beginning of a RESULT of kind Set_keyspace.
-const SET_KEYSPACE: [u8; 4] = [0, 0, 0, 3];
-
 /// Work units of one answer without its body: 0.5 µs.
 const ANSWER_UNITS: u32 = 5;
 /// Bytes of an answer that count as one work unit.
 const BYTES_PER_UNIT: u32 = 1024;
-
-/// Answer of a node, as it came.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
-    /// Kind of message.
-    pub opcode: Opcode,
-    /// Flags: whether tracing id, warnings and custom payload precede the body.
-    pub flags: Flags,
-    /// Body.
-    pub body: Bytes,
-}
 
 /// A connection that has been opened and authenticated.
 pub(crate) struct NodeConnection {
@@ -243,26 +229,15 @@ impl NodeConnection {
     }
 
     /// Passes an answer on to its request.
-    fn answered(&self, envelope: Envelope) {
-        if sets_keyspace(&envelope) {
+    fn answered(&self, answer: Envelope) {
+        let waiting = self.streams.borrow_mut().answered(answer.stream);
+        if answer.result_kind() == Some(ResultKind::SetKeyspace) {
             // Other clients share the connection: they must not use that keyspace.
-            self.close_after(envelope);
-            return;
+            self.close();
         }
-        let waiting = self.streams.borrow_mut().answered(envelope.stream);
-        let Some(waiting) = waiting else { return };
-        let Envelope { opcode, flags, body, .. } = envelope;
-        // Ignore the answer of a request that was cancelled.
-        let _ = waiting.send(Ok(Answer { opcode, flags, body }));
-    }
-
-    /// Passes a last answer on, and closes the connection.
-    fn close_after(&self, envelope: Envelope) {
-        let waiting = self.streams.borrow_mut().answered(envelope.stream);
-        self.close();
-        let Envelope { opcode, flags, body, .. } = envelope;
         if let Some(waiting) = waiting {
-            let _ = waiting.send(Ok(Answer { opcode, flags, body }));
+            // Ignore the answer of a request that was cancelled.
+            let _ = waiting.send(Ok(answer));
         }
     }
 
@@ -287,17 +262,6 @@ impl NodeConnection {
     pub(crate) fn version(&self) -> Version {
         self.version
     }
-}
-
-/// Returns true if the connection has another keyspace after this answer.
-fn sets_keyspace(envelope: &Envelope) -> bool {
-    if envelope.opcode != Opcode::Result {
-        return false;
-    }
-    if envelope.flags == Flags::default() {
-        return envelope.body.starts_with(&SET_KEYSPACE);
-    }
-    matches!(envelope.response(), Ok(Response::SetKeyspace(_)))
 }
 
 impl DeferredWork for NodeConnection {

@@ -10,10 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use lanes::Group;
 use rustc_hash::FxHashMap;
-use wire::{Envelope, FailureKind, Flags, Opcode, Prepare, Query, Request, Response, Version};
+use wire::{
+    Envelope, Failure, FailureKind, Flags, Opcode, Prepare, Query, Request, Response, ResultKind, Version,
+};
 
 use crate::Refusal;
-use crate::connection::{Answer, NodeConnection};
+use crate::connection::NodeConnection;
 use crate::open::{NodeFacts, open, probe};
 use crate::prepared::{CorePlans, RemotePlan, SharedPlans, StatementClass};
 use crate::role::Role;
@@ -38,8 +40,6 @@ const AGREE_WITHIN: Duration = Duration::from_secs(5);
 const AGREE_EVERY: Duration = Duration::from_millis(50);
 /// Question for the version of a node's schema. Equal answers are equal versions.
 const SCHEMA_VERSION: &str = "SELECT schema_version FROM system.local WHERE key = 'local'";
-/// Beginning of a RESULT of kind Schema_change.
-const SCHEMA_CHANGE: [u8; 4] = [0, 0, 0, 5];
 
 /// Statements of one request that are prepared again, at most: those of the longest BATCH that
 /// drivers build. A node that forgets faster gets the rest from the driver.
@@ -73,7 +73,7 @@ impl Shared {
                         return Ok(Arc::new(Shared { options, facts, plans: SharedPlans::default() }));
                     }
                     Err(Refusal::Unsent(reason)) => reasons.push(reason),
-                    Err(other) => reasons.push(format!("the node {contact} refuses to start: {other:?}")),
+                    Err(other) => reasons.push(format!("the node {contact} refuses to start: {other}")),
                 }
             }
             Err(reasons.join("; "))
@@ -214,38 +214,33 @@ impl Front {
     ///
     /// # Errors
     /// The reason why there is no answer.
-    pub async fn send(&self, role: &Rc<Role>, request: &Outgoing) -> Result<Answer, Refusal> {
+    pub async fn send(&self, role: &Rc<Role>, request: &Outgoing) -> Result<Envelope, Refusal> {
         let mut prepared: Vec<Bytes> = Vec::new();
         let mut may_repeat = request.is_read;
-        let mut connection = self.connection(role, request.version, request.keyspace.as_ref()).await?;
         let mut attempts = self.shared.options.contacts.len();
+        // Connection of a node that has just prepared the statement.
+        let mut known = None;
         loop {
+            let connection = match known.take() {
+                Some(connection) => connection,
+                None => self.connection(role, request.version, request.keyspace.as_ref()).await?,
+            };
             let sent = match connection.send(request.opcode, request.flags, &request.body) {
-                Ok(sent) => sent,
                 // The connection was lost since, or its node does not read.
-                Err(refusal) => {
+                Err(_) if attempts > 1 => {
                     attempts -= 1;
-                    if attempts == 0 {
-                        return Err(refusal);
-                    }
-                    connection = self.connection(role, request.version, request.keyspace.as_ref()).await?;
                     continue;
                 }
+                sent => sent?,
             };
             let answer = match sent.await.unwrap_or(Err(Refusal::Lost(connection.node))) {
-                Err(Refusal::Lost(_)) if std::mem::take(&mut may_repeat) => {
-                    connection = self.connection(role, request.version, request.keyspace.as_ref()).await?;
-                    continue;
-                }
+                Err(Refusal::Lost(_)) if std::mem::take(&mut may_repeat) => continue,
                 answered => answered?,
             };
-            // The request goes to the same node again, which knows the statement then.
-            let Some(id) = unknown_id(request.version, &answer) else {
-                if changes_schema(request.version, &answer) {
-                    self.agree(role, request.version).await;
-                }
-                return Ok(answer);
-            };
+            if answer.result_kind() == Some(ResultKind::SchemaChange) {
+                self.agree(role, request.version).await;
+            }
+            let Some(id) = unknown_id(&answer) else { return Ok(answer) };
             let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
             let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
             if !self.prepare_again(role, request.version, connection.node, &plan).await {
@@ -253,6 +248,7 @@ impl Front {
                 return Ok(answer);
             }
             prepared.push(id);
+            known = Some(connection);
         }
     }
 
@@ -266,9 +262,9 @@ impl Front {
         request: &Outgoing,
         text: &str,
         given_keyspace: Option<&str>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Envelope, Refusal> {
         let answer = self.send(role, request).await?;
-        if let Some(id) = prepared_id(request.version, &answer) {
+        if let Some(id) = prepared_id(&answer) {
             let plan = RemotePlan {
                 id,
                 text: text.into(),
@@ -287,7 +283,7 @@ impl Front {
     async fn agree(&self, role: &Rc<Role>, version: Version) {
         let until_ns = lanes::time::monotonic_ns() + AGREE_WITHIN.as_nanos() as u64;
         while lanes::time::monotonic_ns() < until_ns {
-            let mut versions: Vec<Answer> = Vec::new();
+            let mut versions: Vec<Envelope> = Vec::new();
             for &node in &self.shared.options.contacts {
                 versions.extend(self.schema_version(role, version, node).await);
             }
@@ -299,7 +295,7 @@ impl Front {
     }
 
     /// Asks a node for the version of its schema. `None`: it does not answer.
-    async fn schema_version(&self, role: &Rc<Role>, version: Version, node: SocketAddr) -> Option<Answer> {
+    async fn schema_version(&self, role: &Rc<Role>, version: Version, node: SocketAddr) -> Option<Envelope> {
         let connection = role.connection(node, version, None).await.ok()?;
         let query = Query { text: SCHEMA_VERSION, ..Query::default() };
         let sent =
@@ -375,43 +371,23 @@ impl Front {
     }
 }
 
-/// Returns true if a statement has changed the schema.
-fn changes_schema(version: Version, answer: &Answer) -> bool {
-    if answer.opcode != Opcode::Result {
-        return false;
-    }
-    if answer.flags == Flags::default() {
-        return answer.body.starts_with(&SCHEMA_CHANGE);
-    }
-    matches!(envelope(version, answer).response(), Ok(Response::SchemaChange(_)))
-}
-
-/// Decodes an answer as far as this crate needs.
-fn envelope(version: Version, answer: &Answer) -> Envelope {
-    let Answer { opcode, flags, body } = answer.clone();
-    Envelope { version, flags, stream: 0, opcode, body }
-}
-
 /// Returns the id that a node does not know, if that is its answer.
-fn unknown_id(version: Version, answer: &Answer) -> Option<Bytes> {
+fn unknown_id(answer: &Envelope) -> Option<Bytes> {
     if answer.opcode != Opcode::Error {
         return None;
     }
-    match envelope(version, answer).response().ok()? {
-        Response::Error(failure) => match failure.kind {
-            FailureKind::Unprepared(id) => Some(id.into()),
-            _ => None,
-        },
+    match answer.response().ok()? {
+        Response::Error(Failure { kind: FailureKind::Unprepared(id), .. }) => Some(id.into()),
         _ => None,
     }
 }
 
 /// Returns the id of a statement that a node has prepared.
-fn prepared_id(version: Version, answer: &Answer) -> Option<Bytes> {
-    if answer.opcode != Opcode::Result {
+fn prepared_id(answer: &Envelope) -> Option<Bytes> {
+    if answer.result_kind() != Some(ResultKind::Prepared) {
         return None;
     }
-    match envelope(version, answer).response().ok()? {
+    match answer.response().ok()? {
         Response::Prepared(prepared) => Some(Bytes::copy_from_slice(prepared.id)),
         _ => None,
     }

@@ -19,12 +19,14 @@ mod prepared;
 mod role;
 mod streams;
 
-pub use connection::Answer;
 pub use front::{Front, FrontOptions, Outgoing, Shared};
 pub use prepared::{RemotePlan, StatementClass, WORD_WITHIN_BYTES};
 pub use role::Role;
 
+use std::fmt;
 use std::net::SocketAddr;
+
+use wire::Envelope;
 
 /// Reason why a request has no answer of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,5 +36,20 @@ pub enum Refusal {
     /// The connection ended with the request in flight. It may have been executed.
     Lost(SocketAddr),
     /// The node's own answer: an ERROR while the connection was opened.
-    Answered(Answer),
+    Answered(Envelope),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Unsent(reason) => f.write_str(reason),
+            Refusal::Lost(node) => {
+                write!(f, "The connection to the node {node} was lost before it answered")
+            }
+            Refusal::Answered(answer) => match answer.response() {
+                Ok(wire::Response::Error(failure)) => f.write_str(&failure.message),
+                _ => f.write_str("a node refuses the connection"),
+            },
+        }
+    }
 }

@@ -14,7 +14,7 @@ use wire::{
 };
 
 use crate::Refusal;
-use crate::connection::{Answer, NodeConnection};
+use crate::connection::NodeConnection;
 
 /// Time limit from the first packet to an authenticated connection.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -194,9 +194,8 @@ impl Opening {
 
 /// Returns the refusal for an answer that is no success.
 fn refused(answer: Envelope) -> Refusal {
-    let Envelope { opcode, flags, body, .. } = answer;
-    if opcode == Opcode::Error {
-        return Refusal::Answered(Answer { opcode, flags, body });
+    match answer.opcode {
+        Opcode::Error => Refusal::Answered(answer),
+        opcode => Refusal::Unsent(format!("a node answered {opcode:?}, which was not expected")),
     }
-    Refusal::Unsent(format!("a node answered {opcode:?}, which was not expected"))
 }

@@ -1,7 +1,8 @@
 //! Statements that clients have prepared at nodes: what is needed to prepare them again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -80,7 +81,11 @@ const TEXT_BYTES_MAX: usize = 32 << 20;
 
 /// Prepared statements of all cores.
 #[derive(Default)]
-pub(crate) struct SharedPlans(Mutex<Plans>);
+pub(crate) struct SharedPlans {
+    plans: Mutex<Plans>,
+    /// Number of statements removed so far: a core then forgets its own.
+    removed: AtomicU64,
+}
 
 #[derive(Default)]
 struct Plans {
@@ -88,13 +93,11 @@ struct Plans {
     /// Ids in the order in which they were added.
     order: VecDeque<Bytes>,
     text_bytes: usize,
-    /// Number of evictions so far: the cores then forget theirs.
-    evictions: u64,
 }
 
 impl SharedPlans {
     fn add(&self, plan: &Arc<RemotePlan>) {
-        let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = plans.by_id.get_mut(&plan.id) {
             // The last client that prepared it knows keyspaces that exist.
             *known = plan.clone();
@@ -107,44 +110,45 @@ impl SharedPlans {
             let Some(oldest) = plans.order.pop_front() else { break };
             let removed = plans.by_id.remove(&oldest);
             plans.text_bytes -= removed.map_or(0, |plan| plan.text.len());
-            plans.evictions += 1;
+            self.removed.fetch_add(1, Relaxed);
         }
     }
 
     fn get(&self, id: &[u8]) -> Option<Arc<RemotePlan>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(id).cloned()
-    }
-
-    fn evictions(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).evictions
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(id).cloned()
     }
 }
 
-/// Prepared statements that one core has used.
+/// Prepared statements that one core has used: at most those that all cores share.
 #[derive(Default)]
 pub(crate) struct CorePlans {
     by_id: RefCell<FxHashMap<Bytes, Arc<RemotePlan>>>,
+    /// Number of removed statements that this core has seen.
+    removed: Cell<u64>,
 }
 
 impl CorePlans {
     pub(crate) fn add(&self, shared: &SharedPlans, plan: Arc<RemotePlan>) {
-        let before = shared.evictions();
         shared.add(&plan);
-        let mut own = self.by_id.borrow_mut();
-        // Keeps no more than all cores share.
-        if shared.evictions() != before || own.len() >= PLANS_MAX {
-            own.clear();
-        }
-        own.insert(plan.id.clone(), plan);
+        self.forget_removed(shared);
+        self.by_id.borrow_mut().insert(plan.id.clone(), plan);
     }
 
     pub(crate) fn get(&self, shared: &SharedPlans, id: &[u8]) -> Option<Arc<RemotePlan>> {
+        self.forget_removed(shared);
         if let Some(found) = self.by_id.borrow().get(id) {
             return Some(found.clone());
         }
         let found = shared.get(id)?;
         self.by_id.borrow_mut().insert(found.id.clone(), found.clone());
         Some(found)
+    }
+
+    fn forget_removed(&self, shared: &SharedPlans) {
+        let removed = shared.removed.load(Relaxed);
+        if self.removed.replace(removed) != removed {
+            self.by_id.borrow_mut().clear();
+        }
     }
 }
 
@@ -185,7 +189,24 @@ mod tests {
         for n in 0..3 {
             core.add(&shared, Arc::new(plan(PLANS_MAX + 1 + n, TEXT_BYTES_MAX / 2)));
         }
-        let plans = shared.0.lock().expect("no panic");
+        let plans = shared.plans.lock().expect("no panic");
         assert!(plans.text_bytes <= TEXT_BYTES_MAX && plans.by_id.len() == plans.order.len());
+    }
+    #[test]
+    fn core_keeps_no_more_than_all_cores_share() {
+        let plan = |n: usize| RemotePlan {
+            id: Bytes::from(n.to_be_bytes().to_vec()),
+            text: "x".into(),
+            connection_keyspace: None,
+            given_keyspace: None,
+            class: StatementClass::Other,
+        };
+        let (shared, one, other) = (SharedPlans::default(), CorePlans::default(), CorePlans::default());
+        // Clients prepare on one core, and execute on another.
+        for n in 0..2 * PLANS_MAX {
+            one.add(&shared, Arc::new(plan(n)));
+            assert!(other.get(&shared, &n.to_be_bytes()).is_some());
+        }
+        assert!(other.by_id.borrow().len() <= PLANS_MAX, "{}", other.by_id.borrow().len());
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lanes::sync::oneshot;
 use rustc_hash::FxHashMap;
+use subtle::ConstantTimeEq;
 use wire::Version;
 
 use crate::Refusal;
@@ -69,7 +70,7 @@ impl Role {
     /// Returns true if a node has accepted this token within the last `ns`.
     pub(crate) fn was_accepted(&self, token: &[u8], ns: u64) -> bool {
         let is_recent = lanes::time::monotonic_ns().saturating_sub(self.checked_ns.get()) < ns;
-        is_recent && self.token.borrow().as_ref().is_some_and(|own| is_equal(own, token))
+        is_recent && self.token.borrow().as_ref().is_some_and(|own| own.ct_eq(token).into())
     }
 
     /// Stores a token that a node has accepted.
@@ -83,10 +84,15 @@ impl Role {
         let key =
             ConnectionKey { node: connection.node, version: connection.version().number(), keyspace: None };
         let mut kept = self.kept.borrow_mut();
-        match kept.get(&key) {
-            Some(Kept::Open(other)) if other.is_open() => connection.close(),
-            Some(Kept::Opening(_)) => connection.close(),
-            _ => drop(kept.insert(key, Kept::Open(connection))),
+        let has_another = match kept.get(&key) {
+            Some(Kept::Open(other)) => other.is_open(),
+            Some(Kept::Opening(_)) => true,
+            None => false,
+        };
+        if has_another {
+            connection.close();
+        } else {
+            kept.insert(key, Kept::Open(connection));
         }
     }
 
@@ -198,9 +204,4 @@ fn close_oldest(kept: &mut FxHashMap<ConnectionKey, Kept>) {
     {
         connection.close();
     }
-}
-
-/// Compares two tokens in a time that depends on their lengths only.
-fn is_equal(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

@@ -2,14 +2,15 @@
 
 use lanes::sync::oneshot::{Receiver, Sender, channel};
 
+use wire::Envelope;
+
 use crate::Refusal;
-use crate::connection::Answer;
 
 /// Requests in flight on one connection, at most: as many as the protocol has streams.
 pub(crate) const STREAMS_MAX: usize = 1 << 15;
 
 /// Result of a request.
-pub(crate) type Answered = Result<Answer, Refusal>;
+pub(crate) type Answered = Result<Envelope, Refusal>;
 
 /// Requests in flight, by stream.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use cluster::{Answer, Front, FrontOptions, Outgoing, Refusal, Role, Shared};
+use cluster::{Front, FrontOptions, Outgoing, Refusal, Role, Shared};
 use lanes::Group;
 use lanes::net::TcpStream;
 use testkit::start_lanes;
@@ -190,8 +190,8 @@ fn query(text: &str, is_read: bool, keyspace: Option<&str>) -> Outgoing {
     outgoing(&Request::Query(Query { text, ..Query::default() }), is_read, keyspace)
 }
 
-fn is_void(answer: &Answer) -> bool {
-    matches!(Response::decode(Version::V5, answer.opcode, &answer.body), Ok(Response::Void))
+fn is_void(answer: &Envelope) -> bool {
+    matches!(answer.response(), Ok(Response::Void))
 }
 
 #[test]

@@ -87,7 +87,11 @@ pub(crate) fn too_large(text: &str, bytes: usize, bytes_max: usize) -> Error {
 
 /// Returns the error of a statement that exceeded its time limit.
 pub(crate) fn timed_out(kind: StatementKind, limit: Duration) -> Error {
-    let text = format!("Operation timed out after {} ms", limit.as_millis());
+    unanswered(kind, format!("Operation timed out after {} ms", limit.as_millis()))
+}
+
+/// Returns the error of a statement that may have been executed, by its kind.
+pub(crate) fn unanswered(kind: StatementKind, text: String) -> Error {
     match kind {
         StatementKind::Write | StatementKind::Batch => Error::WriteTimeout(text),
         StatementKind::Read => Error::ReadTimeout(text),

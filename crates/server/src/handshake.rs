@@ -226,11 +226,7 @@ async fn relayed_login(
 }
 
 fn unreachable_cluster(refusal: &Refusal) -> Failure {
-    let text = match refusal {
-        Refusal::Unsent(text) => text.clone(),
-        other => format!("{other:?}"),
-    };
-    Failure::new(FailureKind::Overloaded, format!("The cluster cannot be asked: {text}"))
+    Failure::new(FailureKind::Overloaded, format!("The cluster cannot be asked: {refusal}"))
 }
 
 /// Returns the role of a session at a cluster that wants no credentials.

@@ -13,9 +13,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use cluster::{Answer, Front, Outgoing, Refusal, StatementClass, WORD_WITHIN_BYTES};
+use cluster::{Front, Outgoing, Refusal, StatementClass, WORD_WITHIN_BYTES};
 use cql::ast::Statement as Tree;
-use engine::Error;
 use wire::{Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request};
 use workload::WaitingStatement;
 
@@ -176,7 +175,7 @@ fn is_own(text: &str, keyspace: Option<Rc<str>>) -> bool {
 /// Answer of a node, or the reason why there is none.
 pub(crate) enum Relayable {
     /// The node's answer.
-    Answer(Answer),
+    Answer(Envelope),
     /// The session uses this keyspace now.
     SetKeyspace(Box<str>),
     /// The request has no answer.
@@ -231,14 +230,8 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
         Relayable::Refused(Refusal::Unsent(text)) => {
             Err(Failure::new(FailureKind::Overloaded, format!("The request was not executed: {text}")))
         }
-        Relayable::Refused(Refusal::Lost(node)) => {
-            let text = format!("The connection to the node {node} was lost before it answered");
-            let error = match request.kind() {
-                StatementKind::Write | StatementKind::Batch => Error::WriteTimeout(text),
-                StatementKind::Read => Error::ReadTimeout(text),
-                StatementKind::Maintenance | StatementKind::Other => Error::Server(text),
-            };
-            Err(request.failure(error))
+        Relayable::Refused(lost @ Refusal::Lost(_)) => {
+            Err(request.failure(failure::unanswered(request.kind(), lost.to_string())))
         }
         Relayable::Late => Err(request.failure(failure::timed_out(request.kind(), request.limit))),
     };
@@ -251,8 +244,8 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
 
 /// Copies an answer into the output buffer. A large one is charged to the account of the connection
 /// until it is sent, and is copied on the heavy lane.
-fn put(session: &Rc<Session>, stream: i16, answer: Answer) -> Result<(), Failure> {
-    let Answer { opcode, flags, body } = answer;
+fn put(session: &Rc<Session>, stream: i16, answer: Envelope) -> Result<(), Failure> {
+    let Envelope { opcode, flags, body, .. } = answer;
     let too_long = |error: wire::Error| Failure::from(&error);
     // A client that does not read has no more answers than others without a charge.
     let is_full = session.answer_bytes() + body.len() > session.core.shared.config.output_bytes_max;

@@ -86,7 +86,7 @@ pub use params::{BatchParams, QueryParams};
 pub use prelude::{CustomPayload, Prelude};
 pub use read::Value;
 pub use request::{Execute, Prepare, Query, Request};
-pub use response::{Prepared, PreparedHead, Response};
+pub use response::{Prepared, PreparedHead, Response, ResultKind};
 pub use rows::{ReceivedRows, ResultMetadata, RowsHead, RowsWriter};
 pub use values::{Values, ValuesBuf};
 

@@ -228,6 +228,39 @@ impl Envelope {
     }
 }
 
+/// Kind of a RESULT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the protocol specification")]
+pub enum ResultKind {
+    Void,
+    Rows,
+    SetKeyspace,
+    Prepared,
+    SchemaChange,
+}
+
+impl Envelope {
+    /// Returns the kind of a RESULT, without decoding the rest. `None` for another message, and for
+    /// a kind that is not known.
+    pub fn result_kind(&self) -> Option<ResultKind> {
+        if self.opcode != Opcode::Result {
+            return None;
+        }
+        let mut reader = Reader::new(&self.body);
+        if self.flags.0 & (Flags::TRACING | Flags::WARNING | Flags::CUSTOM_PAYLOAD) != 0 {
+            Prelude::read(self, &mut reader).ok()?;
+        }
+        Some(match reader.int("result kind").ok()? {
+            VOID_KIND => ResultKind::Void,
+            ROWS_KIND => ResultKind::Rows,
+            SET_KEYSPACE_KIND => ResultKind::SetKeyspace,
+            PREPARED_KIND => ResultKind::Prepared,
+            SCHEMA_CHANGE_KIND => ResultKind::SchemaChange,
+            _ => return None,
+        })
+    }
+}
+
 impl<'a> Response<'a> {
     /// Decodes a response body that has neither tracing id, warnings nor custom payload.
     ///
