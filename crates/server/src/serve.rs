@@ -114,14 +114,20 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
         let mut now_ns = round_ns;
         let mut starved = false;
         while !connection.is_blocked() {
-            let frame = match next_frame(connection).await? {
-                Arrival::Frame(frame) => frame,
-                Arrival::Part => continue,
-                Arrival::Pause => break,
-                Arrival::Nothing => {
+            let frame = match connection.step() {
+                Ok(Decoded::Envelope(envelope)) => {
+                    // A small frame that its client sent in several segments.
+                    connection.incoming = None;
+                    Frame::Whole(envelope)
+                }
+                Ok(Decoded::Large(large)) => Frame::Parts(large),
+                Ok(Decoded::Nothing) => {
                     starved = true;
                     break;
                 }
+                Ok(Decoded::Chunk) if take_part(connection).await? => break,
+                Ok(Decoded::Chunk) => continue,
+                Err(error) => return Err(connection.refuse_frame(&error)),
             };
             let effective = connection.session.effective();
             if effective.group() != group {
@@ -175,38 +181,13 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
     }
 }
 
-/// Bytes that have arrived.
-enum Arrival {
-    /// A frame.
-    Frame(Frame),
-    /// A part of a frame.
-    Part,
-    /// A part of a frame, after which the round is over.
-    Pause,
-    /// Too few for a step.
-    Nothing,
-}
-
-/// Takes a frame, or a part of one, from what the socket has sent.
-async fn next_frame(connection: &mut Connection) -> Result<Arrival, Ended> {
-    match connection.step() {
-        Ok(Decoded::Envelope(envelope)) => {
-            // A small frame that its client sent in several segments.
-            connection.incoming = None;
-            Ok(Arrival::Frame(Frame::Whole(envelope)))
-        }
-        Ok(Decoded::Large(large)) => Ok(Arrival::Frame(Frame::Parts(large))),
-        Ok(Decoded::Nothing) => Ok(Arrival::Nothing),
-        Ok(Decoded::Chunk) => {
-            if connection.incoming.is_none() && connection.decoder.incoming_bytes() > 0 {
-                connection.charge_incoming().await?;
-            }
-            // A segment may have a single byte: count the bytes that it took.
-            let is_over = lanes::spend(CHUNK_UNITS + connection.taken_bytes / SEGMENT_BYTES_PER_UNIT);
-            Ok(if is_over { Arrival::Pause } else { Arrival::Part })
-        }
-        Err(error) => Err(connection.refuse_frame(&error)),
+/// Charges and counts a part of a frame. Returns true if the round is over.
+async fn take_part(connection: &mut Connection) -> Result<bool, Ended> {
+    if connection.incoming.is_none() && connection.decoder.incoming_bytes() > 0 {
+        connection.charge_incoming().await?;
     }
+    // A segment may have a single byte: count the bytes that it took.
+    Ok(lanes::spend(CHUNK_UNITS + connection.taken_bytes / SEGMENT_BYTES_PER_UNIT))
 }
 
 /// Works on a frame and sets the time after it, ns. Returns true if the round that began at
