@@ -76,14 +76,36 @@ impl Cores {
         event_sink: &EventSink,
     ) -> Result<Cores, String> {
         let mut opened = Cores { lanes: lanes.clone(), password_file: None };
-        match opened.open_all(settings, memory_bytes, given_password, prepared, event_sink) {
-            Ok(()) => Ok(opened),
-            Err(reason) => {
-                // The first error is the cause.
-                let _ = opened.close();
-                Err(reason)
-            }
+        let all = opened.open_all(settings, memory_bytes, given_password, prepared, event_sink);
+        opened.or_close(all)
+    }
+
+    /// Returns the open cores, or closes what is open after an error.
+    fn or_close(self, opened: Result<(), String>) -> Result<Cores, String> {
+        if let Err(reason) = opened {
+            // The first error is the cause.
+            let _ = self.close();
+            return Err(reason);
         }
+        Ok(self)
+    }
+
+    /// Opens roles and levels on all cores.
+    fn open_roles(&self, settings: &Settings, memory_bytes: u64, admin: Option<Admin>) -> Result<(), String> {
+        let levels = Levels::new(self.lanes.clone());
+        levels.set_default_limit(settings.concurrency_limit);
+        let query_memory = settings.query_memory_bytes;
+        levels.memory().set_total(query_memory.unwrap_or_else(|| machine::query_memory(memory_bytes)));
+        let bytes_max = machine::roles_memory(memory_bytes);
+        let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin, bytes_max));
+        let shared = shared.map_err(cannot_open)?;
+        for core in 1..self.lanes.cores() {
+            let shared = shared.clone();
+            self.lanes.block_on(core, Group::CONTROL, move || async move {
+                ACCESS.set(Some(Access::attach(engine(), shared)));
+            });
+        }
+        Ok(())
     }
 
     fn open_all(
@@ -107,8 +129,7 @@ impl Cores {
             machine::size(&mut options, memory_bytes, settings.memtable_memory_bytes);
             options
         };
-        let guardrails = Arc::new(Guardrails::default());
-        guardrails.set_all(&settings.guardrails).map_err(|error| format!("guardrails: {error}."))?;
+        let guardrails = guardrails(settings)?;
         let (first, shared) = (options(0), guardrails.clone());
         let engine_opened = self.lanes.block_on(0, Group::CONTROL, move || open_engine(first, shared));
         engine_opened.map_err(cannot_open)?;
@@ -118,10 +139,6 @@ impl Cores {
         let name = &settings.admin_user;
         let admin =
             password.text().map(|password| Admin { name: name.clone(), password: password.to_owned() });
-        let levels = Levels::new(self.lanes.clone());
-        levels.set_default_limit(settings.concurrency_limit);
-        let query_memory = settings.query_memory_bytes;
-        levels.memory().set_total(query_memory.unwrap_or_else(|| machine::query_memory(memory_bytes)));
         for core in 1..cores {
             let (own, shared) = (options(core), guardrails.clone());
             self.lanes
@@ -131,21 +148,13 @@ impl Cores {
         let (before_drop, before_truncate) = settings.auto_snapshot;
         let auto = AutoSnapshot { before_drop, before_truncate, keep: settings.auto_snapshot_ttl };
         self.lanes.block_on(0, Group::CONTROL, move || async move { engine().set_auto_snapshot(auto) });
-        let (schema_bytes, roles_bytes) =
-            (machine::schema_memory(memory_bytes), machine::roles_memory(memory_bytes));
+        let schema_bytes = machine::schema_memory(memory_bytes);
         self.lanes.block_on(0, Group::CONTROL, move || async move {
             engine().set_schema_bytes_max(schema_bytes);
         });
-        let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin, roles_bytes));
-        let shared = shared.map_err(cannot_open)?;
+        self.open_roles(settings, memory_bytes, admin)?;
         for core in 0..self.lanes.cores() {
             self.lanes.block_on(core, Group::CONTROL, || async { flush_when_idle() });
-        }
-        for core in 1..self.lanes.cores() {
-            let shared = shared.clone();
-            self.lanes.block_on(core, Group::CONTROL, move || async move {
-                ACCESS.set(Some(Access::attach(engine(), shared)));
-            });
         }
         self.password_file = self.keep_password(&settings.data_dir, &settings.admin_user, &password)?;
         Ok(())
@@ -163,14 +172,8 @@ impl Cores {
         event_sink: &EventSink,
     ) -> Result<Cores, String> {
         let opened = Cores { lanes: lanes.clone(), password_file: None };
-        match opened.open_front_all(settings, memory_bytes, event_sink) {
-            Ok(()) => Ok(opened),
-            Err(reason) => {
-                // The first error is the cause.
-                let _ = opened.close();
-                Err(reason)
-            }
-        }
+        let all = opened.open_front_all(settings, memory_bytes, event_sink);
+        opened.or_close(all)
     }
 
     fn open_front_all(
@@ -184,8 +187,7 @@ impl Cores {
         let shared =
             shared.map_err(|reason| format!("the cluster cannot be reached: {reason} (--contact)."))?;
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
-        let guardrails = Arc::new(Guardrails::default());
-        guardrails.set_all(&settings.guardrails).map_err(|error| format!("guardrails: {error}."))?;
+        let guardrails = guardrails(settings)?;
         for core in 0..cores {
             let options = StorageOptions {
                 shard: core,
@@ -201,18 +203,7 @@ impl Cores {
             });
             opened.map_err(cannot_open)?;
         }
-        let levels = Levels::new(self.lanes.clone());
-        levels.set_default_limit(settings.concurrency_limit);
-        let roles_bytes = machine::roles_memory(memory_bytes);
-        let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, None, roles_bytes));
-        let shared = shared.map_err(cannot_open)?;
-        for core in 1..self.lanes.cores() {
-            let shared = shared.clone();
-            self.lanes.block_on(core, Group::CONTROL, move || async move {
-                ACCESS.set(Some(Access::attach(engine(), shared)));
-            });
-        }
-        Ok(())
+        self.open_roles(settings, memory_bytes, None)
     }
 
     /// Keeps a generated password if it is the administrator's, and removes it otherwise: the
@@ -297,6 +288,12 @@ pub(crate) fn restore_table(lanes: &Lanes, from: &Path, table: &str) -> Result<(
         }
         Embedded::restore_table(&from, &keyspace, &table).await.map_err(|error| error.to_string())
     })
+}
+
+fn guardrails(settings: &Settings) -> Result<Arc<Guardrails>, String> {
+    let guardrails = Arc::new(Guardrails::default());
+    guardrails.set_all(&settings.guardrails).map_err(|error| format!("guardrails: {error}."))?;
+    Ok(guardrails)
 }
 
 /// Opens the engine of this core.
