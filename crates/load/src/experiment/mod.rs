@@ -1,8 +1,8 @@
 //! Steps of one load, measured one after another: concurrencies for `usl`, rates for `sweep`.
 //!
 //! ```text
-//!   Experiment + Pace of each step ──► run (CQL) · sql::run ──► MeasuredStep ──► Rung (usl) · SweepRun (sweep)
-//!                                        server (metrics page)
+//!   Experiment + Pace of each step ──► run (CQL) · sql::run ──► MeasuredStep ─┬─► Rung (usl)
+//!                                        server (metrics page)                └─► SweepRun (sweep)
 //! ```
 //!
 //! Connections and threads are the same at each step, since they are variables of their own. The

@@ -3,8 +3,8 @@
 //! loop: one throughput below the peak belongs to two concurrencies, and one of them is unstable.
 //!
 //! ```text
-//!   cli ── flags ──► SweepPlan ──► experiment: Poisson arrivals at 4, 40 and 100 % of the peak
-//!                                    └──► SweepRun (seconds: S, R, N) ──► verdict ──► text · JSON · HTML
+//!   cli ── flags ──► SweepPlan ──► experiment: Poisson arrivals at 4, 40, 100 % of the peak
+//!                                    └──► SweepRun (S, R, N) ──► verdict ──► text, JSON, HTML
 //! ```
 
 mod cli;
