@@ -8,6 +8,7 @@
 //!   all cores.
 //! - [`Claim`]: lets cores share a budget, such as that of the disk, in turn.
 //! - [`IoQueue`]: orders the disk requests of one core by the same tree.
+//! - [`NodeQueue`]: orders the requests of one core to one node of a cluster, within a window.
 //! - [`Rounds`]: serves the connections of a group in turn.
 //! - [`CoreScheduler`]: decides for one core which group runs next, on which lane, for how long,
 //!   and when the core polls.
@@ -26,6 +27,7 @@ mod heap;
 mod io_claim;
 mod io_queue;
 mod minimum;
+mod node_queue;
 mod poll_budget;
 mod recently_active;
 mod rounds;
@@ -38,6 +40,7 @@ pub use core_scheduler::{CoreScheduler, Decision, Lane, LeafSpec, Parent, Queued
 pub use disk::{DiskDirection, DiskModel, DiskSpeed, InFlight};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
+pub use node_queue::{NodeQueue, NodeUse};
 pub use poll_budget::POLL_EVERY_NS;
 pub use recently_active::RECENTLY_ACTIVE_NS;
 pub use rounds::{NO_FLOW, Rounds};

@@ -1,0 +1,331 @@
+//! Requests of one core to one node of a cluster: at most as many in flight as the window has
+//! places, and the rest in the order of their levels' shares.
+//!
+//! ```text
+//!   enter ──▶ a place, at once, if the level is the next one and the window has a place
+//!   push ───▶ level a │▒▒▒▒▒│ ─┐
+//!   push ───▶ level b │▒│     ─┼─▶ Tree::pick ──▶ limit of the level? ──▶ place free? ──▶ pop
+//!   push ───▶ level c │▒▒▒│   ─┘
+//!             leave ◀── an answer, after the time for which the request held its place
+//! ```
+//!
+//! **Charge.** A level is charged with *occupancy*: the time for which its requests hold places. A
+//! request pays the mean time of its level when it is sent. What requests in flight use beyond that
+//! is charged as it passes, and what they leave unused pays for the next ones. So levels that always
+//! have requests waiting hold places in the ratio of their shares, whatever their requests cost, and
+//! slow requests delay other levels no longer than their answers take.
+//!
+//! **One place beyond the window.** The next level in order, if it has nothing in flight, does not
+//! wait for a place: all of them may be held by slow requests of other levels. The window is
+//! exceeded by at most one place for each level.
+
+use crate::rounds::Rounds;
+use crate::tree::{NodeId, NodeSpec, Tree};
+
+/// Turn of a client in its level, in requests.
+const TURN: u32 = 1;
+/// Interval at which levels are charged for requests that are still in flight, ns.
+const CHARGE_EVERY_NS: u64 = 1_000_000;
+/// Weight of the last request in the mean time of its level, as a power of two: 1 ÷ 16.
+const MEAN_LOG2: u32 = 4;
+/// Time of a request of a level without answers, ns.
+const MEAN_FIRST_NS: u64 = 500_000;
+
+/// Queue of one node on one core. The head of this file describes it.
+#[derive(Debug)]
+pub struct NodeQueue<T> {
+    tree: Tree,
+    /// Indexed by node of the tree. The first stands for its root.
+    levels: Vec<Level<T>>,
+    window: u32,
+    in_flight: u32,
+    queued: usize,
+    /// Most requests that one level may have waiting.
+    depth_max: usize,
+    /// Time at which all levels were charged last, ns.
+    charged_ns: u64,
+}
+
+#[derive(Debug)]
+struct Level<T> {
+    /// In memory of its own: most levels do not wait for most nodes.
+    waiting: Option<Box<Rounds<T>>>,
+    in_flight: u32,
+    /// Most requests in flight.
+    in_flight_max: u32,
+    /// Occupancy that is paid and not used yet, ns.
+    paid_ns: u64,
+    /// Time up to which its occupancy was counted, ns.
+    counted_ns: u64,
+    /// Recent mean time of a request, ns.
+    mean_ns: u64,
+    /// Occupancy so far, ns.
+    occupancy_ns: u64,
+    /// Answers so far.
+    answers: u64,
+}
+
+/// Use of a node by a level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeUse {
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Requests that wait for a place.
+    pub queued: u32,
+    /// Time for which its requests held places, ns.
+    pub occupancy_ns: u64,
+    /// Requests that have ended.
+    pub answers: u64,
+}
+
+impl<T> NodeQueue<T> {
+    /// Creates a queue without levels. `depth_max`: most requests that one level may have waiting.
+    #[must_use]
+    pub fn new(window: u32, depth_max: usize) -> NodeQueue<T> {
+        NodeQueue {
+            tree: Tree::new(),
+            levels: vec![Level::new(0)],
+            window: window.max(1),
+            in_flight: 0,
+            queued: 0,
+            depth_max,
+            charged_ns: 0,
+        }
+    }
+
+    /// Adds a level. Panics on shares out of range.
+    pub fn add(&mut self, spec: NodeSpec, now_ns: u64) -> NodeId {
+        let id = self.tree.add(Tree::ROOT, spec);
+        let level = Level::new(now_ns);
+        match self.levels.get_mut(id.0 as usize) {
+            Some(free) => *free = level,
+            None => self.levels.push(level),
+        }
+        id
+    }
+
+    /// Removes a level if it has no request here. Returns true if it is gone.
+    pub fn remove(&mut self, level: NodeId) -> bool {
+        let of = &self.levels[level.0 as usize];
+        let is_unused = of.in_flight == 0 && of.queued() == 0;
+        if is_unused {
+            self.tree.remove(level);
+        }
+        is_unused
+    }
+
+    /// Changes the entitlement of a level at once. Panics on shares out of range.
+    pub fn set(&mut self, level: NodeId, spec: NodeSpec) {
+        self.tree.set(level, spec);
+    }
+
+    /// Limits the requests in flight of a level, at least 1.
+    pub fn set_in_flight_max(&mut self, level: NodeId, max: u32) {
+        self.levels[level.0 as usize].in_flight_max = max.max(1);
+        self.throttle_if_full(level);
+    }
+
+    /// Changes the window, at least 1. Requests in flight beyond it stay.
+    pub fn set_window(&mut self, places: u32) {
+        self.window = places.max(1);
+    }
+
+    /// Returns the window.
+    #[must_use]
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Returns the number of requests in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Returns the number of requests that wait.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Returns the use of the node by a level.
+    #[must_use]
+    pub fn use_of(&self, level: NodeId) -> NodeUse {
+        let level = &self.levels[level.0 as usize];
+        NodeUse {
+            in_flight: level.in_flight,
+            queued: u32::try_from(level.queued()).unwrap_or(u32::MAX),
+            occupancy_ns: level.occupancy_ns,
+            answers: level.answers,
+        }
+    }
+
+    /// Returns the time that a request of this level would wait now, ns: those before it, at the
+    /// rate at which the level's requests are answered.
+    #[must_use]
+    pub fn expected_wait_ns(&self, level: NodeId) -> u64 {
+        let level = &self.levels[level.0 as usize];
+        let before = level.queued() as u64;
+        before.saturating_mul(level.mean_ns) / u64::from(level.in_flight.max(1))
+    }
+
+    /// Takes a place for a request, if it need not wait. Otherwise push it.
+    pub fn enter(&mut self, level: NodeId, now_ns: u64) -> bool {
+        let of = &self.levels[level.0 as usize];
+        if of.in_flight >= of.in_flight_max || self.tree.is_awake(level) {
+            return false;
+        }
+        let may = match self.tree.eligible() {
+            0 => self.in_flight < self.window || of.in_flight == 0,
+            _ if of.in_flight == 0 => self.would_be_next(level, now_ns),
+            _ => false,
+        };
+        if may {
+            self.take(level, now_ns);
+        }
+        may
+    }
+
+    /// Queues a request of a client, `flow`. Clients of a level take turns.
+    ///
+    /// # Errors
+    /// The queue of the level is full: returns the item.
+    pub fn push(&mut self, level: NodeId, flow: u64, item: T) -> Result<(), T> {
+        let of = &mut self.levels[level.0 as usize];
+        let waiting = of.waiting.get_or_insert_with(|| Box::new(Rounds::new(TURN)));
+        if waiting.len() >= self.depth_max {
+            return Err(item);
+        }
+        waiting.push(flow, item);
+        self.queued += 1;
+        self.tree.wake(level);
+        Ok(())
+    }
+
+    /// Takes the next waiting request, with its place. `None`: there is none, or no place.
+    pub fn pop(&mut self, now_ns: u64) -> Option<(NodeId, T)> {
+        if self.queued == 0 {
+            return None;
+        }
+        self.charge_all(now_ns);
+        let level = self.tree.pick()?;
+        let of = &mut self.levels[level.0 as usize];
+        if self.in_flight >= self.window && of.in_flight > 0 {
+            return None;
+        }
+        let waiting = of.waiting.as_mut().expect("an awake level has a queue");
+        let item = waiting.pop().expect("an awake level has a request");
+        waiting.charge(u64::from(TURN));
+        let is_drained = waiting.is_empty();
+        self.queued -= 1;
+        self.take(level, now_ns);
+        if is_drained {
+            self.tree.idle(level);
+        }
+        Some((level, item))
+    }
+
+    /// Gives back the place of a request that held it since `since_ns`.
+    pub fn leave(&mut self, level: NodeId, since_ns: u64, now_ns: u64) {
+        self.count(level, now_ns);
+        self.in_flight -= 1;
+        let of = &mut self.levels[level.0 as usize];
+        of.in_flight -= 1;
+        of.answers += 1;
+        let took_ns = now_ns.saturating_sub(since_ns);
+        of.mean_ns = match of.answers {
+            1 => took_ns,
+            _ => of.mean_ns - (of.mean_ns >> MEAN_LOG2) + (took_ns >> MEAN_LOG2),
+        };
+        if self.tree.is_throttled(level) {
+            self.throttle_if_full(level);
+        }
+    }
+
+    /// Returns true if a level without a waiting request would be the next one.
+    fn would_be_next(&mut self, level: NodeId, now_ns: u64) -> bool {
+        self.charge_all(now_ns);
+        self.tree.wake(level);
+        let is_next = self.tree.pick() == Some(level);
+        self.tree.idle(level);
+        is_next
+    }
+
+    /// Counts a request as sent.
+    fn take(&mut self, level: NodeId, now_ns: u64) {
+        self.count(level, now_ns);
+        self.in_flight += 1;
+        let of = &mut self.levels[level.0 as usize];
+        of.in_flight += 1;
+        // Less what earlier requests have paid and not used.
+        let needed_ns = of.mean_ns.saturating_mul(u64::from(of.in_flight));
+        let due_ns = of.mean_ns.min(needed_ns.saturating_sub(of.paid_ns));
+        of.paid_ns += due_ns;
+        self.charge(level, due_ns);
+        self.throttle_if_full(level);
+    }
+
+    /// Counts the occupancy of a level until now, and charges what is not paid.
+    fn count(&mut self, level: NodeId, now_ns: u64) {
+        let of = &mut self.levels[level.0 as usize];
+        let used_ns = u64::from(of.in_flight) * now_ns.saturating_sub(of.counted_ns);
+        of.counted_ns = of.counted_ns.max(now_ns);
+        of.occupancy_ns += used_ns;
+        let unpaid_ns = used_ns.saturating_sub(of.paid_ns);
+        of.paid_ns = of.paid_ns.saturating_sub(used_ns);
+        if unpaid_ns > 0 {
+            self.charge(level, unpaid_ns);
+        }
+    }
+
+    /// Charges a level. One without waiting requests is charged as if it had some: its use of free
+    /// places is then no debt when others come.
+    fn charge(&mut self, level: NodeId, ns: u64) {
+        let is_awake = self.tree.is_awake(level);
+        self.tree.wake(level);
+        self.tree.charge_exact(level, ns);
+        if !is_awake {
+            self.tree.idle(level);
+        }
+    }
+
+    /// Charges all levels for their requests in flight, once in [`CHARGE_EVERY_NS`].
+    fn charge_all(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.charged_ns) < CHARGE_EVERY_NS {
+            return;
+        }
+        self.charged_ns = now_ns;
+        for at in 1..self.levels.len() {
+            if self.levels[at].in_flight > 0 {
+                self.count(NodeId(at as u32), now_ns);
+            }
+        }
+    }
+
+    fn throttle_if_full(&mut self, level: NodeId) {
+        let of = &self.levels[level.0 as usize];
+        let is_full = of.in_flight >= of.in_flight_max;
+        if self.tree.is_throttled(level) != is_full {
+            self.tree.throttle(level, is_full);
+        }
+    }
+}
+
+impl<T> Level<T> {
+    fn new(now_ns: u64) -> Level<T> {
+        Level {
+            waiting: None,
+            in_flight: 0,
+            in_flight_max: u32::MAX,
+            paid_ns: 0,
+            counted_ns: now_ns,
+            mean_ns: MEAN_FIRST_NS,
+            occupancy_ns: 0,
+            answers: 0,
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.len())
+    }
+}

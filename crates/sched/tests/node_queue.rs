@@ -1,0 +1,232 @@
+//! Tests of the queue of a node with simulated nodes, whose requests take given times.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use sched::{Class, NodeId, NodeQueue, NodeSpec};
+use testkit::Random;
+
+const MS: u64 = 1_000_000;
+
+fn spec(shares: u32) -> NodeSpec {
+    NodeSpec::new(shares, Class::Normal)
+}
+
+/// Level that always has requests waiting, each of which takes a time between these, ns.
+struct Backlog {
+    level: NodeId,
+    least_ns: u64,
+    most_ns: u64,
+    sent: u64,
+}
+
+/// Node that answers each request after its time, whatever else is in flight.
+struct Node {
+    queue: NodeQueue<u64>,
+    /// End, start and level of each request in flight.
+    in_flight: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    now_ns: u64,
+    random: Random,
+}
+
+impl Node {
+    fn new(window: u32) -> Node {
+        let queue = NodeQueue::new(window, 1 << 20);
+        Node { queue, in_flight: BinaryHeap::new(), now_ns: 0, random: Random::new(7) }
+    }
+
+    fn backlog(&mut self, shares: u32, least_ns: u64, most_ns: u64) -> Backlog {
+        let level = self.queue.add(spec(shares), self.now_ns);
+        Backlog { level, least_ns, most_ns, sent: 0 }
+    }
+
+    /// Sends what the queue lets go.
+    fn send(&mut self, backlogs: &mut [Backlog]) {
+        for backlog in &*backlogs {
+            while self.queue.use_of(backlog.level).queued < 8 {
+                let took_ns = backlog.least_ns + self.random.below(backlog.most_ns - backlog.least_ns + 1);
+                self.queue.push(backlog.level, 1, took_ns).expect("below the depth");
+            }
+        }
+        while let Some((level, took_ns)) = self.queue.pop(self.now_ns) {
+            self.in_flight.push(Reverse((self.now_ns + took_ns, self.now_ns, level.0)));
+            let backlog = backlogs.iter_mut().find(|of| of.level == level).expect("a known level");
+            backlog.sent += 1;
+            let waiting_ns = backlog.least_ns;
+            self.queue.push(level, 1, waiting_ns).expect("below the depth");
+        }
+    }
+
+    fn run(&mut self, until_ns: u64, backlogs: &mut [Backlog]) {
+        self.send(backlogs);
+        while let Some(&Reverse((end_ns, since_ns, level))) = self.in_flight.peek() {
+            if end_ns > until_ns {
+                break;
+            }
+            self.in_flight.pop();
+            self.now_ns = end_ns;
+            self.queue.leave(NodeId(level), since_ns, end_ns);
+            self.send(backlogs);
+        }
+        self.now_ns = until_ns;
+    }
+
+    /// Returns the part of each backlog in the occupancy of all, in thousandths.
+    fn parts(&self, backlogs: &[Backlog]) -> Vec<u64> {
+        let used = |backlog: &Backlog| self.queue.use_of(backlog.level).occupancy_ns;
+        let all: u64 = backlogs.iter().map(used).sum();
+        backlogs.iter().map(|backlog| used(backlog) * 1000 / all).collect()
+    }
+}
+
+fn assert_close(parts: &[u64], expected: &[u64]) {
+    let is_close = parts.iter().zip(expected).all(|(part, expected)| part.abs_diff(*expected) <= 10);
+    assert!(is_close, "{parts:?}, expected {expected:?}, in thousandths");
+}
+
+#[test]
+fn occupancy_goes_by_shares_whatever_requests_cost() {
+    for window in [4, 16, 128] {
+        let mut node = Node::new(window);
+        let mut backlogs = [
+            node.backlog(200, MS / 5, MS / 5),
+            node.backlog(400, 10 * MS, 10 * MS),
+            node.backlog(800, MS, 3 * MS),
+        ];
+        node.run(20_000 * MS, &mut backlogs);
+        assert_close(&node.parts(&backlogs), &[143, 286, 571]);
+        assert!(node.queue.in_flight() < window + 3, "one place for each other level beyond the window");
+    }
+}
+
+#[test]
+fn level_without_competitors_has_the_whole_window_and_owes_nothing_for_it() {
+    let mut node = Node::new(16);
+    let mut alone = [node.backlog(100, MS, MS)];
+    node.run(10_000 * MS, &mut alone);
+    assert_eq!(node.queue.in_flight(), 16);
+    let [alone] = alone;
+    let before = node.queue.use_of(alone.level).occupancy_ns;
+    let mut both = [alone, node.backlog(100, MS, MS)];
+    node.run(12_000 * MS, &mut both);
+    let used = node.queue.use_of(both[0].level).occupancy_ns - before;
+    let other = node.queue.use_of(both[1].level).occupancy_ns;
+    assert_close(&[used * 1000 / (used + other)], &[500]);
+}
+
+#[test]
+fn requests_in_flight_are_charged_before_they_end() {
+    let mut node = Node::new(8);
+    // Nothing is known of its requests: they seem to be short.
+    let mut slow = [node.backlog(500, 5_000 * MS, 5_000 * MS)];
+    node.run(MS, &mut slow);
+    let [slow] = slow;
+    let mut both = [slow, node.backlog(500, MS, MS)];
+    node.run(4_000 * MS, &mut both);
+    assert!(both[1].sent > 3_900, "one place beyond the window is used all the time: {}", both[1].sent);
+    node.run(9_000 * MS, &mut both);
+    let held = node.queue.use_of(both[0].level).in_flight;
+    assert!(held <= 2, "the slow level holds {held} of 8 places after its first requests have ended");
+}
+
+#[test]
+fn next_level_with_nothing_in_flight_does_not_wait_for_a_place() {
+    let mut queue: NodeQueue<u8> = NodeQueue::new(2, 8);
+    let (one, other) = (queue.add(spec(100), 0), queue.add(spec(100), 0));
+    assert!(queue.enter(one, 0) && queue.enter(one, 0));
+    assert!(!queue.enter(one, 0), "the window is full");
+    queue.push(one, 1, 1).expect("room");
+    assert!(queue.pop(0).is_none());
+    assert!(queue.enter(other, 10 * MS), "a level that is behind its shares");
+    assert!(!queue.enter(other, 10 * MS), "one place only");
+    assert_eq!(queue.in_flight(), 3);
+    queue.leave(other, 10 * MS, 11 * MS);
+    assert!(queue.pop(11 * MS).is_none(), "the window is still full");
+    queue.leave(one, 0, 12 * MS);
+    assert_eq!(queue.pop(12 * MS), Some((one, 1)));
+}
+
+#[test]
+fn level_with_few_shares_does_not_exceed_them_by_the_place_beyond_the_window() {
+    let mut node = Node::new(4);
+    let mut backlogs = [node.backlog(990, MS, MS), node.backlog(10, MS, MS)];
+    node.run(20_000 * MS, &mut backlogs);
+    assert_close(&node.parts(&backlogs), &[990, 10]);
+}
+
+#[test]
+fn level_that_has_used_its_part_waits_in_line() {
+    let mut queue: NodeQueue<u8> = NodeQueue::new(2, 8);
+    let (large, small) = (queue.add(spec(900), 0), queue.add(spec(100), 0));
+    assert!(queue.enter(large, 0) && queue.enter(large, 0));
+    queue.push(large, 1, 1).expect("room");
+    // It holds a place as long as the other level holds two, at a ninth of the shares.
+    assert!(queue.enter(small, MS));
+    queue.leave(small, MS, 20 * MS);
+    assert!(!queue.enter(small, 20 * MS), "not the next one");
+}
+
+#[test]
+fn limit_of_a_level_holds_without_waiting_requests() {
+    let mut queue: NodeQueue<u8> = NodeQueue::new(8, 8);
+    let level = queue.add(spec(100), 0);
+    queue.set_in_flight_max(level, 2);
+    assert!(queue.enter(level, 0) && queue.enter(level, 0) && !queue.enter(level, 0));
+}
+
+#[test]
+fn limit_of_a_level_leaves_places_to_others() {
+    let mut node = Node::new(16);
+    let mut backlogs = [node.backlog(500, MS, MS), node.backlog(500, MS, MS)];
+    node.queue.set_in_flight_max(backlogs[0].level, 4);
+    node.run(5_000 * MS, &mut backlogs);
+    assert_close(&node.parts(&backlogs), &[250, 750]);
+    node.queue.set_in_flight_max(backlogs[0].level, u32::MAX);
+    node.run(5_020 * MS, &mut backlogs);
+    assert_eq!(node.queue.use_of(backlogs[0].level).in_flight, 8, "the limit is lifted");
+}
+
+#[test]
+fn clients_of_a_level_take_turns() {
+    let mut queue: NodeQueue<&str> = NodeQueue::new(1, 100);
+    let level = queue.add(spec(100), 0);
+    assert!(queue.enter(level, 0));
+    for _ in 0..10 {
+        queue.push(level, 1, "many").expect("room");
+    }
+    queue.push(level, 2, "few").expect("room");
+    let mut order = Vec::new();
+    for now_ns in 1..4 {
+        queue.leave(level, now_ns - 1, now_ns);
+        order.push(queue.pop(now_ns).expect("a place").1);
+    }
+    assert!(order.contains(&"few"), "{order:?}");
+}
+
+#[test]
+fn queue_of_a_level_is_bounded_and_its_wait_estimated() {
+    let mut queue: NodeQueue<u32> = NodeQueue::new(2, 3);
+    let level = queue.add(spec(100), 0);
+    assert!(queue.enter(level, 0));
+    queue.leave(level, 0, 10 * MS);
+    assert!(queue.enter(level, 10 * MS) && queue.enter(level, 10 * MS));
+    for n in 0..3 {
+        assert_eq!(queue.push(level, 1, n), Ok(()));
+    }
+    assert_eq!(queue.push(level, 1, 3), Err(3));
+    assert_eq!(queue.expected_wait_ns(level), 15 * MS, "three requests of 10 ms, two at a time");
+    assert!(!queue.remove(level), "it has requests");
+}
+
+#[test]
+fn clock_that_steps_back_charges_nothing_and_loses_nothing() {
+    let mut queue: NodeQueue<u32> = NodeQueue::new(1, 8);
+    let level = queue.add(spec(100), 50 * MS);
+    assert!(queue.enter(level, 50 * MS));
+    queue.push(level, 1, 7).expect("room");
+    queue.leave(level, 50 * MS, 20 * MS);
+    assert_eq!(queue.pop(20 * MS), Some((level, 7)));
+    queue.leave(level, 20 * MS, 10 * MS);
+    assert_eq!((queue.in_flight(), queue.queued()), (0, 0));
+    assert!(queue.remove(level));
+}
