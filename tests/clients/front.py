@@ -5,6 +5,7 @@ import socket
 import struct
 import subprocess
 import time
+import urllib.request
 
 from cassandra import InvalidRequest, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
@@ -91,6 +92,56 @@ def roles(node, front):
                 raise AssertionError("the password is wrong")
             except NoHostAvailable as error:
                 assert "Provided username" in str(error), error
+
+
+def levels(node, front):
+    """Levels of the front for roles of the cluster, which knows nothing of them."""
+    with cluster(front) as clients:
+        admin = clients.connect()
+        admin.execute("CREATE ROLE team")
+        admin.execute("CREATE ROLE bob WITH PASSWORD = 'bob' AND LOGIN = true")
+        admin.execute("GRANT team TO bob")
+        admin.execute("GRANT SELECT ON shop5.orders TO team")
+        admin.execute("CREATE SERVICE LEVEL reports WITH shares = 100 AND workload_type = 'batch' AND cpu_limit = '50%'")
+        admin.execute("ATTACH SERVICE LEVEL reports TO team")
+        for refused in ("io_limit = '1MB/s'", "query_limit = 'cpu 1s'"):
+            try:
+                admin.execute(f"ALTER SERVICE LEVEL reports WITH {refused}")
+                raise AssertionError("it would have no effect")
+            except InvalidRequest as error:
+                assert "no effect in front of a cluster" in str(error), error
+        try:
+            admin.execute("ATTACH SERVICE LEVEL reports TO missing")
+            raise AssertionError("the cluster has no such role")
+        except InvalidRequest as error:
+            assert "missing" in str(error), error
+        with cluster(front, "bob", "bob") as others:
+            session = others.connect()
+            for _ in range(20):
+                session.execute("SELECT id FROM shop5.orders WHERE customer = 'ann' LIMIT 1")
+            try:
+                session.execute("ALTER SERVICE LEVEL reports WITH shares = 1000")
+                raise AssertionError("only superusers of the cluster change levels")
+            except Unauthorized:
+                pass
+        effective = admin.execute("LIST EFFECTIVE SERVICE LEVEL OF bob").all()
+        assert any(row.effective_service_level == "reports" for row in effective), effective
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            rows = admin.execute("SELECT * FROM system.nodes").all()
+            served = [row for row in rows if row.service_level == "reports" and row.requests >= 20]
+            if served:
+                break
+            assert time.monotonic() < until, rows
+        assert served[0].node == f"{node.host}:{node.port}" and served[0].occupancy_us > 0, served
+        assert served[0].window == 128, served
+        usage = admin.execute("SELECT statements FROM system.level_usage WHERE service_level = 'reports'").one()
+        assert usage.statements >= 20, usage
+    with cluster(node) as direct:
+        listed = direct.connect().execute("LIST ALL SERVICE LEVELS").all()
+        assert not [row for row in listed if row.service_level == "reports"], "levels are the front's"
+    metrics = urllib.request.urlopen(f"http://{front.http}/metrics", timeout=PATIENCE_S).read().decode()
+    assert f'fairlane_node_requests_total{{node="{node.host}:{node.port}",level="reports"}}' in metrics
 
 
 class Raw:
@@ -195,6 +246,7 @@ def main():
         statements(front, 5)
         statements(front, 4)
         roles(node, front)
+        levels(node, front)
         bodies(node, front)
         cqlsh(front)
         restarts(node, front)

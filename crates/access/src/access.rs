@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use cql::ast::Permission;
 use engine::{Engine, Error, VirtualTable};
@@ -58,6 +57,8 @@ pub struct SharedAccess {
     pub(crate) cores: PerCore<Weak<Access>>,
     /// Most bytes of all roles, grants and levels.
     pub(crate) bytes_max: AtomicU64,
+    /// True if roles are copies of those of a cluster.
+    pub(crate) follows_cluster: AtomicBool,
     /// Listeners that cancel statements and sessions, on each core.
     pub(crate) listeners: PerCore<RefCell<Vec<Rc<CancelFn>>>>,
     /// Checks of running statements after a change that takes rights, on each core.
@@ -107,6 +108,7 @@ impl Access {
                 decoy_secret,
                 cores: PerCore::new(),
                 bytes_max: AtomicU64::new(BYTES_MAX),
+                follows_cluster: AtomicBool::new(false),
                 listeners: PerCore::new(),
                 rights_checks: PerCore::new(),
             });
@@ -189,13 +191,6 @@ impl Access {
     #[must_use]
     pub fn anonymous(&self) -> Login {
         self.log_in(Actor { role: "anonymous".into(), id: 0, anonymous: true }, None)
-    }
-
-    /// Opens the session of a role that a cluster has authenticated, and whose statements the
-    /// cluster authorizes. Its level is `default`. It may run here only what the caller lets it.
-    #[must_use]
-    pub fn relayed(&self, role: &str) -> Login {
-        self.log_in(Actor { role: role.into(), id: 0, anonymous: true }, None)
     }
 
     /// Opens a session. `verifier` is the one that the password was checked against.

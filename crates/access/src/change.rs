@@ -17,11 +17,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use cluster::ClusterRole;
 use engine::{Error, SchemaChange, SchemaTarget};
 use lanes::sync::oneshot;
 use workload::LevelSpec;
 
 use crate::access::{Access, SharedAccess};
+use crate::cluster_roles;
 use crate::login::{Identity, Login, ended};
 use crate::plan::{Actor, Planner};
 use crate::resource::Resource;
@@ -137,6 +139,8 @@ pub(crate) enum Job {
     Statement { statement: Box<cql::Statement>, keyspace: Option<String>, verifier: Option<Arc<Verifier>> },
     /// The consequences of a schema change.
     SchemaChange(SchemaChange),
+    /// A role as a cluster has it: itself, and the roles granted to it.
+    CopyRole { role: String, granted: Vec<ClusterRole> },
 }
 
 impl Access {
@@ -179,7 +183,7 @@ impl Access {
         }
         let before = self.snapshot();
         // Grants that follow a schema change are bounded by the schema.
-        if matches!(job, Job::Statement { .. }) {
+        if !matches!(job, Job::SchemaChange(_)) {
             self.check_bytes(&before.roles, &edits)?;
         }
         self.write(edits.clone()).await?;
@@ -278,12 +282,13 @@ impl Access {
     async fn plan(&self, actor: &Actor, job: &Job) -> Result<Vec<Edit>, Error> {
         let (keyspace, verifier) = match job {
             Job::Statement { keyspace, verifier, .. } => (keyspace.as_deref(), verifier.as_ref()),
-            Job::SchemaChange(_) => (None, None),
+            Job::SchemaChange(_) | Job::CopyRole { .. } => (None, None),
         };
         let planned = self.with_planner(actor, keyspace, verifier, async |planner| match job {
             Job::Statement { .. } if !planner.has_actor() => Err(ended(&actor.role)),
             Job::Statement { statement, .. } => planner.plan(statement),
             Job::SchemaChange(change) => Ok(planner.after_schema_change(change)),
+            Job::CopyRole { role, granted } => Ok(cluster_roles::edits(planner.roles, role, granted)),
         });
         planned.await
     }
@@ -306,6 +311,7 @@ impl Access {
             actor,
             keyspace,
             verifier,
+            follows_cluster: self.shared.follows_cluster.load(Relaxed),
         })
         .await
     }

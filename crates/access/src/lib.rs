@@ -17,6 +17,7 @@ mod authenticate;
 mod authorize;
 mod cancel;
 mod change;
+mod cluster_roles;
 mod exchange;
 mod execute;
 mod listing;

@@ -13,9 +13,10 @@ use lanes::net::{OwnedReadHalf, OwnedWriteHalf};
 use lanes::sync::oneshot::Receiver;
 use lanes::{DeferredWork, Group};
 use tokio::io::AsyncReadExt;
-use wire::{Decoded, Decoder, Encoder, Envelope, Flags, Opcode, ResultKind, Version};
+use wire::{Decoded, Decoder, Encoder, Envelope, Flags, Opcode, Request, ResultKind, Version};
 
 use crate::Refusal;
+use crate::node::Place;
 use crate::streams::{Answered, Streams};
 
 /// Bytes of requests that wait for a node to read them, at most. A node that does not read gets no
@@ -55,7 +56,7 @@ pub(crate) struct NodeConnection {
 }
 
 impl NodeConnection {
-    /// Takes over an opened socket, and starts to read answers in `group`.
+    /// Takes over an opened socket, and starts to read answers in `group`, which may change.
     pub(crate) fn start(
         node: SocketAddr,
         encoder: Encoder,
@@ -63,7 +64,7 @@ impl NodeConnection {
         input: BytesMut,
         reader: OwnedReadHalf,
         socket: OwnedWriteHalf,
-        group: Group,
+        group: Rc<Cell<Group>>,
     ) -> Rc<NodeConnection> {
         let connection = Rc::new(NodeConnection {
             node,
@@ -76,8 +77,9 @@ impl NodeConnection {
             used_ns: Cell::new(lanes::time::monotonic_ns()),
             heard_ns: Cell::new(lanes::time::monotonic_ns()),
         });
-        let reading = connection.clone().read(reader, decoder, input);
-        lanes::spawn(group, reading).detach();
+        let spawn_in = group.get();
+        let reading = connection.clone().read(reader, decoder, input, group);
+        lanes::spawn(spawn_in, reading).detach();
         connection
     }
 
@@ -103,7 +105,7 @@ impl NodeConnection {
         self.used_ns.get()
     }
 
-    /// Sends a message whose body is copied.
+    /// Sends a message whose body is copied. `place` is kept until its answer comes.
     ///
     /// # Errors
     /// [`Refusal::Unsent`]: the connection is closed or full, or the body too long.
@@ -112,13 +114,21 @@ impl NodeConnection {
         opcode: Opcode,
         flags: Flags,
         body: &[u8],
+        place: Place,
     ) -> Result<Receiver<Answered>, Refusal> {
-        self.write(|encoder, stream| encoder.relay(stream, opcode, flags, body))
+        self.write(Some(place), |encoder, stream| encoder.relay(stream, opcode, flags, body))
     }
 
-    /// Sends a message that `write` encodes. Errors are those of [`NodeConnection::send`].
-    pub(crate) fn write(
+    /// Sends a message of the front itself, beside the window. Errors are those of
+    /// [`NodeConnection::send`].
+    pub(crate) fn ask(self: &Rc<Self>, request: &Request<'_>) -> Result<Receiver<Answered>, Refusal> {
+        self.write(None, |encoder, stream| encoder.request(stream, request))
+    }
+
+    /// Sends a message that `write` encodes.
+    fn write(
         self: &Rc<Self>,
+        place: Option<Place>,
         write: impl FnOnce(&mut Encoder, i16) -> Result<(), wire::Error>,
     ) -> Result<Receiver<Answered>, Refusal> {
         if self.is_closed.get() {
@@ -129,7 +139,7 @@ impl NodeConnection {
             return Err(Refusal::Unsent(format!("the node {} does not read its requests", self.node)));
         }
         let full = || Refusal::Unsent(format!("all streams to the node {} are in use", self.node));
-        let (stream, receiver) = self.streams.borrow_mut().take().ok_or_else(full)?;
+        let (stream, receiver) = self.streams.borrow_mut().take(place).ok_or_else(full)?;
         if let Err(error) = write(&mut encoder, stream) {
             self.streams.borrow_mut().answered(stream);
             return Err(Refusal::Unsent(format!("the request cannot be passed on: {error}")));
@@ -181,8 +191,18 @@ impl NodeConnection {
     }
 
     /// Reads answers until the connection ends.
-    async fn read(self: Rc<Self>, mut reader: OwnedReadHalf, mut decoder: Decoder, mut input: BytesMut) {
-        while self.read_some(&mut reader, &mut decoder, &mut input).await.is_some() {}
+    async fn read(
+        self: Rc<Self>,
+        mut reader: OwnedReadHalf,
+        mut decoder: Decoder,
+        mut input: BytesMut,
+        group: Rc<Cell<Group>>,
+    ) {
+        while self.read_some(&mut reader, &mut decoder, &mut input).await.is_some() {
+            if group.get() != lanes::current_group() {
+                lanes::switch_group(group.get()).await;
+            }
+        }
         self.close();
     }
 
@@ -237,7 +257,7 @@ impl NodeConnection {
         }
         if let Some(waiting) = waiting {
             // Ignore the answer of a request that was cancelled.
-            let _ = waiting.send(Ok(answer));
+            let _ = waiting.sender.send(Ok(answer));
         }
     }
 
@@ -248,8 +268,8 @@ impl NodeConnection {
         }
         // Taken out first: an answer wakes its request.
         let waiting = self.streams.borrow_mut().take_all();
-        for sender in waiting {
-            let _ = sender.send(Err(Refusal::Lost(self.node)));
+        for request in waiting {
+            let _ = request.sender.send(Err(Refusal::Lost(self.node)));
         }
         // The node then closes its side, which ends the task that reads.
         self.socket.take();

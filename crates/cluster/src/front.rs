@@ -14,11 +14,15 @@ use wire::{
     Envelope, Failure, FailureKind, Flags, Opcode, Prepare, Query, Request, Response, ResultKind, Version,
 };
 
+use workload::{Effective, Levels};
+
 use crate::Refusal;
 use crate::connection::NodeConnection;
+use crate::node::{Load, Node};
 use crate::open::{NodeFacts, open, probe};
 use crate::prepared::{CorePlans, RemotePlan, SharedPlans, StatementClass};
 use crate::role::Role;
+use crate::windows::{Division, NodeUsage, Windows};
 
 /// Time for which an equal password is accepted without asking the cluster: a storm of logins costs
 /// the cluster one check.
@@ -30,8 +34,8 @@ const UNUSED_MAX: Duration = Duration::from_secs(300);
 /// Interval of the search for unused connections.
 const CLOSE_EVERY: Duration = Duration::from_secs(30);
 
-/// Time for which a node that could not be reached is not chosen if there are others.
-const AVOIDED: Duration = Duration::from_secs(1);
+/// Interval of the divisions of the nodes' windows.
+const DIVIDE_EVERY: Duration = Duration::from_millis(100);
 
 /// Time for which a change of the schema waits for the agreement of the nodes. The rest of the
 /// default time limit is for the change.
@@ -50,6 +54,8 @@ const PREPARED_AGAIN_MAX: usize = 100;
 pub struct FrontOptions {
     /// Nodes, at least one.
     pub contacts: Vec<SocketAddr>,
+    /// Requests in flight at a node from all cores, at most.
+    pub node_window: u32,
 }
 
 /// State that the fronts of all cores share.
@@ -57,6 +63,8 @@ pub struct Shared {
     options: FrontOptions,
     facts: NodeFacts,
     plans: SharedPlans,
+    levels: Arc<Levels>,
+    windows: Windows,
 }
 
 impl Shared {
@@ -64,13 +72,17 @@ impl Shared {
     ///
     /// # Errors
     /// One sentence for each contact: none answers.
-    pub fn open(options: FrontOptions) -> lanes::LocalBoxFuture<'static, Result<Arc<Shared>, String>> {
+    pub fn open(
+        options: FrontOptions,
+        levels: Arc<Levels>,
+    ) -> lanes::LocalBoxFuture<'static, Result<Arc<Shared>, String>> {
         Box::pin(async move {
             let mut reasons = Vec::new();
             for &contact in &options.contacts {
                 match probe(contact).await {
                     Ok(facts) => {
-                        return Ok(Arc::new(Shared { options, facts, plans: SharedPlans::default() }));
+                        let (plans, windows) = (SharedPlans::default(), Windows::default());
+                        return Ok(Arc::new(Shared { options, facts, plans, levels, windows }));
                     }
                     Err(Refusal::Unsent(reason)) => reasons.push(reason),
                     Err(other) => reasons.push(format!("the node {contact} refuses to start: {other}")),
@@ -85,6 +97,11 @@ impl Shared {
         self.facts.authenticator.as_deref()
     }
 
+    /// Returns the use of the nodes on all cores, at most 100 ms old.
+    pub fn usage(&self) -> Vec<NodeUsage> {
+        self.windows.usage(self.options.node_window, &self.levels.catalog())
+    }
+
     /// Returns the highest version of the protocol that nodes speak.
     pub fn version(&self) -> Version {
         self.facts.version
@@ -94,6 +111,10 @@ impl Shared {
 /// A request to be passed on.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
+    /// Level of the request.
+    pub effective: Rc<Effective>,
+    /// Time at which it is too late to be sent, ns of the monotonic clock.
+    pub until_ns: u64,
     /// True for a statement that changes nothing: it is sent to another node if the connection is
     /// lost before the answer.
     pub is_read: bool,
@@ -114,23 +135,24 @@ pub struct Front {
     shared: Arc<Shared>,
     plans: CorePlans,
     roles: RefCell<FxHashMap<Arc<str>, Weak<Role>>>,
-    /// Node of the next request.
+    nodes: Box<[Rc<Node>]>,
+    /// Node of the next request, among equally loaded ones.
     next: Cell<usize>,
-    /// Time until which each node is avoided, ns of the monotonic clock.
-    avoided_until_ns: Box<[Cell<u64>]>,
 }
 
 impl Front {
     /// Opens the front of this core, on its fast lane. It closes unused connections until it is
     /// dropped.
     pub fn new(shared: Arc<Shared>) -> Rc<Front> {
-        let nodes = shared.options.contacts.len();
+        let window = shared.options.node_window.div_ceil(lanes::cores() as u32);
+        let nodes = shared.options.contacts.iter();
+        let nodes = nodes.map(|contact| Rc::new(Node::new(*contact, window))).collect();
         let front = Rc::new(Front {
             shared,
             plans: CorePlans::default(),
             roles: RefCell::default(),
+            nodes,
             next: Cell::new(lanes::current_core()),
-            avoided_until_ns: (0..nodes).map(|_| Cell::new(0)).collect(),
         });
         let weak = Rc::downgrade(&front);
         let close = async move {
@@ -141,7 +163,33 @@ impl Front {
             }
         };
         lanes::spawn(Group::CONTROL, close).detach();
+        let weak = Rc::downgrade(&front);
+        let divide = async move {
+            let mut division = Division::default();
+            while let Some(front) = weak.upgrade() {
+                front.divide(&mut division);
+                drop(front);
+                lanes::time::sleep(DIVIDE_EVERY).await;
+            }
+        };
+        lanes::spawn(Group::CONTROL, divide).detach();
         front
+    }
+
+    /// Publishes the use of the nodes, and takes over this core's part of their windows.
+    fn divide(&self, division: &mut Division) {
+        let Shared { options, levels, windows, .. } = &*self.shared;
+        let catalog = levels.catalog();
+        let report = self.nodes.iter().map(|node| (node.address, node.report())).collect();
+        let parts = windows.exchange(lanes::current_core(), lanes::cores(), report, |reports| {
+            division.divide(options.node_window, &catalog, reports)
+        });
+        let present = catalog.entries().map(|entry| (entry.level.group(), entry.clone())).collect();
+        for node in &self.nodes {
+            if let Some(part) = parts.get(&node.address) {
+                node.apply(part, &present);
+            }
+        }
     }
 
     /// Returns the state that all cores share.
@@ -172,17 +220,18 @@ impl Front {
         {
             return Ok(role.clone());
         }
+        let group = kept.map_or_else(|| Rc::new(Cell::new(group)), |role| role.group());
         let connection = self.on_some_node(|node| {
-            let token = token.clone();
+            let (token, group) = (token.clone(), group.clone());
             async move { open(node, version, token.as_ref(), None, group).await }
         });
-        let connection = connection.await?;
+        let (_, connection) = connection.await?;
         // Another login of the role may have finished meanwhile.
         let kept = self.roles.borrow().get(name).and_then(Weak::upgrade);
         let role = match kept {
             Some(role) => role,
             None => {
-                let role = Rc::new(Role::new(name.into(), token.clone()));
+                let role = Rc::new(Role::new(name.into(), token.clone(), group));
                 self.roles.borrow_mut().insert(role.name().clone(), Rc::downgrade(&role));
                 role
             }
@@ -215,17 +264,19 @@ impl Front {
     /// # Errors
     /// The reason why there is no answer.
     pub async fn send(&self, role: &Rc<Role>, request: &Outgoing) -> Result<Envelope, Refusal> {
+        role.set_group(request.effective.group());
         let mut prepared: Vec<Bytes> = Vec::new();
         let mut may_repeat = request.is_read;
-        let mut attempts = self.shared.options.contacts.len();
+        let mut attempts = self.nodes.len();
         // Connection of a node that has just prepared the statement.
         let mut known = None;
         loop {
-            let connection = match known.take() {
-                Some(connection) => connection,
+            let (node, connection) = match known.take() {
+                Some(known) => known,
                 None => self.connection(role, request.version, request.keyspace.as_ref()).await?,
             };
-            let sent = match connection.send(request.opcode, request.flags, &request.body) {
+            let place = node.place(&request.effective, request.until_ns).await?;
+            let sent = match connection.send(request.opcode, request.flags, &request.body, place) {
                 // The connection was lost since, or its node does not read.
                 Err(_) if attempts > 1 => {
                     attempts -= 1;
@@ -248,7 +299,7 @@ impl Front {
                 return Ok(answer);
             }
             prepared.push(id);
-            known = Some(connection);
+            known = Some((node, connection));
         }
     }
 
@@ -277,6 +328,22 @@ impl Front {
         Ok(answer)
     }
 
+    /// Sends a message of the front itself, beside the window.
+    pub(crate) async fn ask(
+        &self,
+        role: &Rc<Role>,
+        version: Version,
+        request: &Request<'_>,
+    ) -> Result<Envelope, Refusal> {
+        let (_, connection) = self.connection(role, version, None).await?;
+        connection.ask(request)?.await.unwrap_or(Err(Refusal::Lost(connection.node)))
+    }
+
+    /// Returns the roles with open sessions on this core.
+    pub fn roles(&self) -> Vec<Rc<Role>> {
+        self.roles.borrow().values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Waits until all nodes that can be reached have the same schema, for at most
     /// [`AGREE_WITHIN`]. The next request of the client may go to another node, and drivers ask
     /// only the front whether nodes agree.
@@ -284,8 +351,8 @@ impl Front {
         let until_ns = lanes::time::monotonic_ns() + AGREE_WITHIN.as_nanos() as u64;
         while lanes::time::monotonic_ns() < until_ns {
             let mut versions: Vec<Envelope> = Vec::new();
-            for &node in &self.shared.options.contacts {
-                versions.extend(self.schema_version(role, version, node).await);
+            for node in &self.nodes {
+                versions.extend(self.schema_version(role, version, node.address).await);
             }
             if versions.windows(2).all(|pair| pair[0].body == pair[1].body) {
                 return;
@@ -298,8 +365,7 @@ impl Front {
     async fn schema_version(&self, role: &Rc<Role>, version: Version, node: SocketAddr) -> Option<Envelope> {
         let connection = role.connection(node, version, None).await.ok()?;
         let query = Query { text: SCHEMA_VERSION, ..Query::default() };
-        let sent =
-            connection.write(|encoder, stream| encoder.request(stream, &Request::Query(query))).ok()?;
+        let sent = connection.ask(&Request::Query(query)).ok()?;
         sent.await.ok()?.ok().filter(|answer| answer.opcode == Opcode::Result)
     }
 
@@ -319,46 +385,62 @@ impl Front {
         let keyspace = keyspace.map(Rc::from);
         let Ok(connection) = role.connection(node, version, keyspace.as_ref()).await else { return false };
         let message = Prepare { text: &plan.text, keyspace: given };
-        let sent = connection.write(|encoder, stream| encoder.request(stream, &Request::Prepare(message)));
-        let Ok(sent) = sent else { return false };
+        let Ok(sent) = connection.ask(&Request::Prepare(message)) else { return false };
         matches!(sent.await, Ok(Ok(answer)) if answer.opcode == Opcode::Result)
     }
 
-    /// Returns a connection of the role to the next node that can be reached.
+    /// Returns a connection of the role to the least loaded node that can be reached.
     async fn connection(
         &self,
         role: &Rc<Role>,
         version: Version,
         keyspace: Option<&Rc<str>>,
-    ) -> Result<Rc<NodeConnection>, Refusal> {
+    ) -> Result<(Rc<Node>, Rc<NodeConnection>), Refusal> {
         self.on_some_node(|node| role.connection(node, version, keyspace)).await
     }
 
-    /// Opens something at the next node that can be reached.
+    /// Opens something at the least loaded node that can be reached.
     async fn on_some_node<T, F: Future<Output = Result<T, Refusal>>>(
         &self,
         mut open: impl FnMut(SocketAddr) -> F,
-    ) -> Result<T, Refusal> {
-        let contacts = &self.shared.options.contacts;
-        let first = self.next.get();
-        self.next.set((first + 1) % contacts.len());
-        let now_ns = lanes::time::monotonic_ns();
-        let in_turn = (0..contacts.len()).map(|n| (first + n) % contacts.len());
-        let is_avoided = |at: &usize| self.avoided_until_ns[*at].get() > now_ns;
-        // Nodes that could not be reached come last.
-        let (avoided, good): (Vec<usize>, Vec<usize>) = in_turn.partition(is_avoided);
+    ) -> Result<(Rc<Node>, T), Refusal> {
+        let mut tried: Vec<SocketAddr> = Vec::new();
         let mut reason = None;
-        for at in good.into_iter().chain(avoided) {
-            match open(contacts[at]).await {
+        while let Some(node) = self.next_node(&tried) {
+            match open(node.address).await {
                 Err(Refusal::Unsent(text)) => {
-                    let until_ns = lanes::time::monotonic_ns() + AVOIDED.as_nanos() as u64;
-                    self.avoided_until_ns[at].set(until_ns);
+                    node.avoid();
+                    tried.push(node.address);
                     reason.get_or_insert(text);
                 }
-                other => return other,
+                opened => return opened.map(|opened| (node, opened)),
             }
         }
         Err(Refusal::Unsent(reason.unwrap_or_else(|| "no node is known".to_owned())))
+    }
+
+    /// Returns the least loaded node that was not tried. Nodes that could not be reached come last.
+    fn next_node(&self, tried: &[SocketAddr]) -> Option<Rc<Node>> {
+        let first = self.next.get();
+        self.next.set((first + 1) % self.nodes.len());
+        let now_ns = lanes::time::monotonic_ns();
+        let mut best: Option<(bool, Load, &Rc<Node>)> = None;
+        for node in self.nodes[first..].iter().chain(&self.nodes[..first]) {
+            if tried.contains(&node.address) {
+                continue;
+            }
+            let (is_avoided, load) = (node.is_avoided(now_ns), node.load());
+            let is_better =
+                best.is_none_or(|(best_is_avoided, best, _)| match (is_avoided, best_is_avoided) {
+                    (false, true) => true,
+                    (true, false) => false,
+                    _ => load.is_less_than(best),
+                });
+            if is_better {
+                best = Some((is_avoided, load, node));
+            }
+        }
+        best.map(|(_, _, node)| node.clone())
     }
 
     fn close_unused(&self) {

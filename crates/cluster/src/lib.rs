@@ -14,14 +14,19 @@
 
 mod connection;
 mod front;
+mod granted;
+mod node;
 mod open;
 mod prepared;
 mod role;
 mod streams;
+mod windows;
 
 pub use front::{Front, FrontOptions, Outgoing, Shared};
+pub use granted::ClusterRole;
 pub use prepared::{RemotePlan, StatementClass, WORD_WITHIN_BYTES};
 pub use role::Role;
+pub use windows::{LevelUsage, NodeUsage};
 
 use std::fmt;
 use std::net::SocketAddr;

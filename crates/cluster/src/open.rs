@@ -1,5 +1,6 @@
 //! Opening a connection to a node: STARTUP, authentication with a client's token, and its keyspace.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -59,7 +60,7 @@ pub(crate) async fn open(
     version: Version,
     token: Option<&Bytes>,
     keyspace: Option<&str>,
-    group: Group,
+    group: Rc<Cell<Group>>,
 ) -> Result<Rc<NodeConnection>, Refusal> {
     let opening = async {
         let mut opening = Opening::connect(node, version).await?;
@@ -185,7 +186,7 @@ impl Opening {
         Refusal::Unsent(format!("the node {} does not speak this protocol: {error}", self.node))
     }
 
-    fn finish(self, group: Group) -> Rc<NodeConnection> {
+    fn finish(self, group: Rc<Cell<Group>>) -> Rc<NodeConnection> {
         let Opening { node, encoder, mut decoder, input, reader, writer } = self;
         decoder.set_limits(Limits::default());
         NodeConnection::start(node, encoder, decoder, input, reader, writer, group)

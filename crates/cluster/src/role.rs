@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lanes::Group;
 use lanes::sync::oneshot;
 use rustc_hash::FxHashMap;
 use subtle::ConstantTimeEq;
@@ -44,6 +45,10 @@ pub struct Role {
     /// Time of its last login that a node has checked, ns of the monotonic clock.
     checked_ns: Cell<u64>,
     kept: RefCell<FxHashMap<ConnectionKey, Kept>>,
+    /// Time at which the cluster was last asked for its roles, ns of the monotonic clock; else 0.
+    roles_asked_ns: Cell<u64>,
+    /// Group in which its answers are read: that of the level of its last request.
+    group: Rc<Cell<Group>>,
 }
 
 impl std::fmt::Debug for Role {
@@ -53,18 +58,41 @@ impl std::fmt::Debug for Role {
 }
 
 impl Role {
-    pub(crate) fn new(name: Arc<str>, token: Option<Bytes>) -> Role {
+    pub(crate) fn new(name: Arc<str>, token: Option<Bytes>, group: Rc<Cell<Group>>) -> Role {
         Role {
             name,
             token: RefCell::new(token),
             checked_ns: Cell::new(lanes::time::monotonic_ns()),
             kept: RefCell::default(),
+            roles_asked_ns: Cell::new(0),
+            group,
         }
     }
 
     /// Returns its name.
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// Returns true if the cluster was not asked for its roles within the last `ns`, and counts it
+    /// as asked now.
+    pub fn begin_asking_for_roles(&self, ns: u64) -> bool {
+        let now_ns = lanes::time::monotonic_ns();
+        let asked_ns = self.roles_asked_ns.get();
+        let is_due = asked_ns == 0 || now_ns.saturating_sub(asked_ns) >= ns;
+        if is_due {
+            self.roles_asked_ns.set(now_ns);
+        }
+        is_due
+    }
+
+    pub(crate) fn group(&self) -> Rc<Cell<Group>> {
+        self.group.clone()
+    }
+
+    /// Reads its answers in this group from now on.
+    pub(crate) fn set_group(&self, group: Group) {
+        self.group.set(group);
     }
 
     /// Returns true if a node has accepted this token within the last `ns`.
@@ -153,7 +181,7 @@ impl Role {
     async fn open(&self, key: ConnectionKey, version: Version) {
         let token = self.token.borrow().clone();
         let opened =
-            open(key.node, version, token.as_ref(), key.keyspace.as_deref(), lanes::current_group()).await;
+            open(key.node, version, token.as_ref(), key.keyspace.as_deref(), self.group.clone()).await;
         let mut kept = self.kept.borrow_mut();
         let before = match &opened {
             Ok(connection) => kept.insert(key, Kept::Open(connection.clone())),

@@ -5,6 +5,7 @@ use lanes::sync::oneshot::{Receiver, Sender, channel};
 use wire::Envelope;
 
 use crate::Refusal;
+use crate::node::Place;
 
 /// Requests in flight on one connection, at most: as many as the protocol has streams.
 pub(crate) const STREAMS_MAX: usize = 1 << 15;
@@ -12,10 +13,18 @@ pub(crate) const STREAMS_MAX: usize = 1 << 15;
 /// Result of a request.
 pub(crate) type Answered = Result<Envelope, Refusal>;
 
+/// A request in flight, which waits for its answer.
+pub(crate) struct Waiting {
+    pub(crate) sender: Sender<Answered>,
+    /// Its place in the window of the node, which a cancelled request keeps as well. `None`: a
+    /// request of the front itself.
+    _place: Option<Place>,
+}
+
 /// Requests in flight, by stream.
 #[derive(Default)]
 pub(crate) struct Streams {
-    waiting: Vec<Option<Sender<Answered>>>,
+    waiting: Vec<Option<Waiting>>,
     free: Vec<i16>,
     in_flight: usize,
 }
@@ -25,7 +34,7 @@ impl Streams {
     ///
     /// A cancelled request keeps its stream until its answer comes: another request would get that
     /// answer.
-    pub(crate) fn take(&mut self) -> Option<(i16, Receiver<Answered>)> {
+    pub(crate) fn take(&mut self, place: Option<Place>) -> Option<(i16, Receiver<Answered>)> {
         let (sender, receiver) = channel();
         let stream = match self.free.pop() {
             Some(stream) => stream,
@@ -35,18 +44,18 @@ impl Streams {
             }
             None => return None,
         };
-        self.waiting[usize::from(stream.unsigned_abs())] = Some(sender);
+        self.waiting[usize::from(stream.unsigned_abs())] = Some(Waiting { sender, _place: place });
         self.in_flight += 1;
         Some((stream, receiver))
     }
 
     /// Returns the waiting request of an answer. `None`: the stream is not in use.
-    pub(crate) fn answered(&mut self, stream: i16) -> Option<Sender<Answered>> {
-        let place = usize::try_from(stream).ok()?;
-        let sender = self.waiting.get_mut(place)?.take()?;
+    pub(crate) fn answered(&mut self, stream: i16) -> Option<Waiting> {
+        let index = usize::try_from(stream).ok()?;
+        let waiting = self.waiting.get_mut(index)?.take()?;
         self.free.push(stream);
         self.in_flight -= 1;
-        Some(sender)
+        Some(waiting)
     }
 
     /// Returns the number of requests in flight.
@@ -55,7 +64,7 @@ impl Streams {
     }
 
     /// Takes all waiting requests, because the connection has ended.
-    pub(crate) fn take_all(&mut self) -> Vec<Sender<Answered>> {
+    pub(crate) fn take_all(&mut self) -> Vec<Waiting> {
         self.free.clear();
         self.in_flight = 0;
         std::mem::take(&mut self.waiting).into_iter().flatten().collect()
@@ -69,13 +78,13 @@ mod tests {
     #[test]
     fn stream_is_used_again_only_after_its_answer() {
         let mut streams = Streams::default();
-        let (first, receiver) = streams.take().expect("free");
+        let (first, receiver) = streams.take(None).expect("free");
         // The caller gave up.
         drop(receiver);
-        let (second, _receiver) = streams.take().expect("free");
+        let (second, _receiver) = streams.take(None).expect("free");
         assert_ne!(first, second, "the answer of the first may still come");
         assert!(streams.answered(first).is_some());
-        let (third, _receiver) = streams.take().expect("free");
+        let (third, _receiver) = streams.take(None).expect("free");
         assert_eq!(third, first);
         assert_eq!(streams.in_flight(), 2);
     }
@@ -84,8 +93,8 @@ mod tests {
     fn streams_are_bounded_and_unknown_ones_ignored() {
         let mut streams = Streams::default();
         assert!(streams.answered(i16::MAX).is_none(), "not in use yet");
-        let taken: Vec<_> = (0..STREAMS_MAX).map(|_| streams.take().expect("free")).collect();
-        assert!(streams.take().is_none());
+        let taken: Vec<_> = (0..STREAMS_MAX).map(|_| streams.take(None).expect("free")).collect();
+        assert!(streams.take(None).is_none());
         assert!(streams.answered(-1).is_none());
         assert_eq!(taken.len(), streams.take_all().len());
         assert_eq!(streams.in_flight(), 0);

@@ -1,14 +1,16 @@
 //! A front against scripted nodes, by the messages that they get.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cluster::{Front, FrontOptions, Outgoing, Refusal, Role, Shared};
-use lanes::Group;
 use lanes::net::TcpStream;
+use lanes::{Group, Task};
 use testkit::start_lanes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{
@@ -16,6 +18,7 @@ use wire::{
     Framing, Limits, Opcode, Prelude, Prepare, PreparedHead, Query, Request, Response, SchemaChange,
     SchemaTarget, Version,
 };
+use workload::{Effective, LevelSpec, Levels};
 
 const TOKEN: &[u8] = b"\0ann\0secret";
 
@@ -30,6 +33,8 @@ enum Act {
     Close,
     /// Answers after a while.
     Later(Duration),
+    /// Answers when the test says so.
+    Hold,
 }
 
 /// A node. It accepts every client that has [`TOKEN`].
@@ -38,13 +43,17 @@ struct Node {
     address: SocketAddr,
     /// Messages that it got, by opcode and text.
     seen: Rc<RefCell<Vec<String>>>,
+    /// Streams of statements that wait for their answers, and the number of those to be answered.
+    held: Rc<RefCell<VecDeque<i16>>>,
+    to_answer: Rc<Cell<usize>>,
 }
 
 impl Node {
     /// Starts a node that does `script` with each statement; the argument is its text or id.
     fn start(script: impl Fn(&str) -> Act + Clone + 'static) -> Node {
         let listener = lanes::net::listen(([127, 0, 0, 1], 0).into(), false).expect("a free port");
-        let node = Node { address: listener.local_addr().expect("bound"), seen: Rc::default() };
+        let address = listener.local_addr().expect("bound");
+        let node = Node { address, seen: Rc::default(), held: Rc::default(), to_answer: Rc::default() };
         let own = node.clone();
         let accept = async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -68,9 +77,19 @@ impl Node {
                 stream.write_all(encoder.finish()).await.expect("the front reads");
                 encoder.finish().clear();
             }
-            if stream.read_buf(&mut input).await.unwrap_or(0) == 0 {
+            // Looks from time to time whether a held statement is to be answered.
+            let read = lanes::time::timeout(Duration::from_millis(1), stream.read_buf(&mut input)).await;
+            if read.is_ok_and(|read| read.unwrap_or(0) == 0) {
                 return;
             }
+            while self.to_answer.get() > 0
+                && let Some(held) = self.held.borrow_mut().pop_front()
+            {
+                self.to_answer.set(self.to_answer.get() - 1);
+                encoder.void(held, &Prelude::default()).expect("short");
+            }
+            stream.write_all(encoder.finish()).await.expect("the front reads");
+            encoder.finish().clear();
         }
     }
 
@@ -134,6 +153,7 @@ impl Node {
                 let failure = Failure::new(FailureKind::Unprepared(id.to_vec()), "unknown".to_owned());
                 encoder.error(stream, &failure, &none).expect("short");
             }
+            Act::Hold => self.held.borrow_mut().push_back(stream),
             Act::Close => return false,
             Act::Later(time) => {
                 lanes::time::sleep(time).await;
@@ -145,6 +165,23 @@ impl Node {
 
     fn see(&self, message: &str) {
         self.seen.borrow_mut().push(message.to_owned());
+    }
+
+    /// Answers the next of the held statements.
+    async fn answer_next(&self) {
+        self.to_answer.set(self.to_answer.get() + 1);
+        self.wait(|node| node.to_answer.get() == 0).await;
+    }
+
+    /// Waits until something holds.
+    async fn wait(&self, holds: impl Fn(&Node) -> bool) {
+        for _ in 0..10_000 {
+            if holds(self) {
+                return;
+            }
+            lanes::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("it does not hold within 10 s: {:?}", self.seen.borrow());
     }
 
     fn count(&self, message: &str) -> usize {
@@ -160,8 +197,19 @@ fn on_lane<F: Future<Output = ()> + 'static>(test: impl FnOnce() -> F + Send + '
 }
 
 async fn front(nodes: &[SocketAddr]) -> Rc<Front> {
-    let shared = Shared::open(FrontOptions { contacts: nodes.to_vec() }).await.expect("a node answers");
-    Front::new(shared)
+    front_with(nodes, 128, Levels::new(lanes::handle())).await
+}
+
+/// Opens a front with a window of each node, for these levels.
+async fn front_with(nodes: &[SocketAddr], node_window: u32, levels: Arc<Levels>) -> Rc<Front> {
+    let options = FrontOptions { contacts: nodes.to_vec(), node_window };
+    Front::new(Shared::open(options, levels).await.expect("a node answers"))
+}
+
+/// Creates a level with shares. Returns its options.
+fn level(levels: &Levels, name: &str, shares: u16) -> Rc<Effective> {
+    levels.create(LevelSpec { shares, ..LevelSpec::new(name) }).expect("a new level");
+    Rc::new(Effective::of(levels.catalog().get(name).expect("created")))
 }
 
 async fn log_in(front: &Front) -> Rc<Role> {
@@ -176,7 +224,10 @@ fn outgoing(request: &Request<'_>, is_read: bool, keyspace: Option<&str>) -> Out
     let message = encoder.finish().split().freeze();
     let body = message.slice(wire::HEADER_BYTES..);
     let keyspace = keyspace.map(Rc::from);
+    let levels = Levels::new(lanes::handle());
     Outgoing {
+        effective: Rc::new(Effective::of(levels.catalog().default_level())),
+        until_ns: u64::MAX,
         is_read,
         version: Version::V5,
         keyspace,
@@ -372,7 +423,86 @@ fn next_node_is_asked_if_one_cannot_be_reached() {
         for _ in 0..4 {
             assert!(is_void(&front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer")));
         }
-        let nobody = Shared::open(FrontOptions { contacts: vec![gone] }).await;
+        let nobody =
+            Shared::open(FrontOptions { contacts: vec![gone], node_window: 1 }, Levels::new(lanes::handle()));
+        let nobody = nobody.await;
         assert!(nobody.is_err_and(|reason| reason.contains(&gone.to_string())));
+    });
+}
+
+/// Sends a query of a level in a task of its own.
+fn spawn_query(front: &Rc<Front>, role: &Rc<Role>, level: &Rc<Effective>, text: &str) -> Task<bool> {
+    let (front, role, effective) = (front.clone(), role.clone(), level.clone());
+    let request = Outgoing { effective, ..query(text, true, None) };
+    let sent = async move { front.send(&role, &request).await.is_ok() };
+    lanes::spawn(Group::CONTROL, sent)
+}
+
+fn holding_node() -> Node {
+    Node::start(|text| if text.starts_with("QUERY SELECT") { Act::Hold } else { Act::Void })
+}
+
+#[test]
+fn requests_beyond_the_window_wait_and_go_by_shares() {
+    on_lane(|| async {
+        let node = holding_node();
+        let levels = Levels::new(lanes::handle());
+        let (large, small) = (level(&levels, "large", 300), level(&levels, "small", 100));
+        let front = front_with(&[node.address], 4, levels).await;
+        let role = log_in(&front).await;
+        let tasks: Vec<_> = (0..40)
+            .flat_map(|_| [(&small, "SELECT small"), (&large, "SELECT large")])
+            .map(|(level, text)| spawn_query(&front, &role, level, text))
+            .collect();
+        for _ in 0..36 {
+            node.wait(|node| node.held.borrow().len() >= 4).await;
+            node.answer_next().await;
+            assert!(node.held.borrow().len() <= 5, "one place for the other level beyond the window");
+        }
+        let (of_large, of_small) = (node.count("QUERY SELECT large"), node.count("QUERY SELECT small"));
+        assert!((26..=34).contains(&of_large), "{of_large} : {of_small}, expected 30 : 10");
+        drop(tasks);
+    });
+}
+
+#[test]
+fn cancelled_request_keeps_its_place_until_the_answer_and_a_waiting_one_leaves_the_line() {
+    on_lane(|| async {
+        let node = holding_node();
+        let levels = Levels::new(lanes::handle());
+        let level = level(&levels, "level", 100);
+        let front = front_with(&[node.address], 1, levels).await;
+        let role = log_in(&front).await;
+        let sent = spawn_query(&front, &role, &level, "SELECT sent");
+        node.wait(|node| node.count("QUERY SELECT sent") == 1).await;
+        let waiting = spawn_query(&front, &role, &level, "SELECT waiting");
+        let next = spawn_query(&front, &role, &level, "SELECT next");
+        lanes::time::sleep(Duration::from_millis(5)).await;
+        drop((sent, waiting));
+        lanes::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(node.count("QUERY SELECT next"), 0, "the place is in use until the answer");
+        node.answer_next().await;
+        node.wait(|node| node.count("QUERY SELECT next") == 1).await;
+        assert_eq!(node.count("QUERY SELECT waiting"), 0);
+        drop(next);
+    });
+}
+
+#[test]
+fn request_that_would_wait_too_long_is_refused_at_once() {
+    on_lane(|| async {
+        let node = holding_node();
+        let levels = Levels::new(lanes::handle());
+        let level = level(&levels, "level", 100);
+        let front = front_with(&[node.address], 1, levels).await;
+        let role = log_in(&front).await;
+        let tasks = [(); 3].map(|()| spawn_query(&front, &role, &level, "SELECT slow"));
+        node.wait(|node| node.held.borrow().len() == 1).await;
+        let until_ns = lanes::time::monotonic_ns();
+        let late = Outgoing { effective: level.clone(), until_ns, ..query("SELECT late", true, None) };
+        let refused = front.send(&role, &late).await;
+        let expected = |text: &str| text.contains("'level'") && text.contains(&node.address.to_string());
+        assert!(matches!(&refused, Err(Refusal::Unsent(text)) if expected(text)), "{refused:?}");
+        drop(tasks);
     });
 }

@@ -90,12 +90,17 @@ impl Cores {
         Ok(self)
     }
 
-    /// Opens roles and levels on all cores.
-    fn open_roles(&self, settings: &Settings, memory_bytes: u64, admin: Option<Admin>) -> Result<(), String> {
+    /// Creates the levels that every server has.
+    fn levels(&self, settings: &Settings, memory_bytes: u64) -> Arc<Levels> {
         let levels = Levels::new(self.lanes.clone());
         levels.set_default_limit(settings.concurrency_limit);
         let query_memory = settings.query_memory_bytes;
         levels.memory().set_total(query_memory.unwrap_or_else(|| machine::query_memory(memory_bytes)));
+        levels
+    }
+
+    /// Opens roles and levels on all cores.
+    fn open_roles(&self, levels: Arc<Levels>, memory_bytes: u64, admin: Option<Admin>) -> Result<(), String> {
         let bytes_max = machine::roles_memory(memory_bytes);
         let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin, bytes_max));
         let shared = shared.map_err(cannot_open)?;
@@ -152,7 +157,7 @@ impl Cores {
         self.lanes.block_on(0, Group::CONTROL, move || async move {
             engine().set_schema_bytes_max(schema_bytes);
         });
-        self.open_roles(settings, memory_bytes, admin)?;
+        self.open_roles(self.levels(settings, memory_bytes), memory_bytes, admin)?;
         for core in 0..self.lanes.cores() {
             self.lanes.block_on(core, Group::CONTROL, || async { flush_when_idle() });
         }
@@ -182,8 +187,11 @@ impl Cores {
         memory_bytes: u64,
         event_sink: &EventSink,
     ) -> Result<(), String> {
-        let options = FrontOptions { contacts: settings.contact.clone() };
-        let shared = self.lanes.block_on(0, Group::CONTROL, move || cluster::Shared::open(options));
+        let levels = self.levels(settings, memory_bytes);
+        let options = FrontOptions { contacts: settings.contact.clone(), node_window: settings.node_window };
+        let of_front = levels.clone();
+        let open = move || cluster::Shared::open(options, of_front);
+        let shared = self.lanes.block_on(0, Group::CONTROL, open);
         let shared =
             shared.map_err(|reason| format!("the cluster cannot be reached: {reason} (--contact)."))?;
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
@@ -203,7 +211,9 @@ impl Cores {
             });
             opened.map_err(cannot_open)?;
         }
-        self.open_roles(settings, memory_bytes, None)
+        self.open_roles(levels, memory_bytes, None)?;
+        self.lanes.block_on(0, Group::CONTROL, || async { access().follow_cluster() });
+        Ok(())
     }
 
     /// Keeps a generated password if it is the administrator's, and removes it otherwise: the

@@ -13,12 +13,14 @@
 //! - [`CoreScheduler`]: decides for one core which group runs next, on which lane, for how long,
 //!   and when the core polls.
 //! - [`Starvation`]: detects another program that keeps the CPU from heavy work.
+//! - [`cluster`]: divides windows of nodes among several fronts.
 //! - [`control`]: sets the pace of background work, the delay of writes, and the limit of
 //!   statements in flight.
 //!
 //! This crate does not measure or wait, and does not know the meaning of a group.
 
 pub mod cap;
+pub mod cluster;
 pub mod control;
 mod core_scheduler;
 pub mod disk;

@@ -22,6 +22,12 @@ impl Page {
         let _ = writeln!(self.0, "{}{{{label}=\"{of}\"}} {value}", metric.name);
     }
 
+    /// Appends a value of a level at a node.
+    pub(crate) fn at_node(&mut self, metric: &Metric, node: std::net::SocketAddr, level: &str, value: f64) {
+        let level = escaped(level);
+        let _ = writeln!(self.0, "{}{{node=\"{node}\",level=\"{level}\"}} {value}", metric.name);
+    }
+
     /// Appends the metrics of tables, in the order of the first table.
     pub(crate) fn tables(&mut self, tables: &[TableMeasures]) {
         let Some(first) = tables.first() else { return };

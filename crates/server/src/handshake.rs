@@ -10,6 +10,7 @@ use cluster::Refusal;
 use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request};
 
 use crate::audit;
+use crate::cluster_roles;
 use crate::connection::Connection;
 use crate::counters::add;
 use crate::failure;
@@ -163,8 +164,11 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
         let version = connection.session.outgoing.encoder.borrow().version();
         // Without the first part, which may differ: equal passwords are one token.
         let token = Some(Bytes::from(format!("\0{name}\0{password}")));
-        let group = core.access.effective(&core.access.relayed(name)).group();
-        let result = front.log_in(version, name, token, group).await;
+        let result = front.log_in(version, name, token, core.access.handshake().group()).await;
+        let result = match result {
+            Ok(remote) => cluster_roles::follow(&core, front, &remote).await.map(|()| remote),
+            refused => refused,
+        };
         return relayed_login(connection, stream, name, result).await;
     }
     match core.access.authenticate_from(Some(connection.session.peer.ip()), name, password).await {
@@ -202,7 +206,7 @@ async fn relayed_login(
     let session = connection.session.clone();
     match result {
         Ok(remote) => {
-            let login = core.access.relayed(name);
+            let login = core.access.relayed(name).expect("its roles were copied");
             enter(connection, &login, stream).await?;
             audit::login(&session, name, None);
             session.log_in(login, Some(remote));

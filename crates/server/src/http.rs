@@ -200,7 +200,14 @@ async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) ->
     let tables = tables(&shared).await;
     // Build the page on the heavy lane: it takes long with many levels.
     let guardrails = http.sessions.core.engine.registry().guardrails().clone();
-    let page = async move { metrics(&shared, &levels, &engines, &tables, &guardrails).await };
+    let nodes = http.sessions.core.front.as_ref().map(|front| front.shared().usage());
+    let page = async move {
+        let mut page = metrics(&shared, &levels, &engines, &tables, &guardrails).await;
+        if let Some(nodes) = nodes {
+            crate::nodes::page(&mut page, &nodes);
+        }
+        page.0
+    };
     let text = lanes::heavy_urgent(Group::CONTROL, page).await;
     ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
 }
@@ -273,7 +280,7 @@ async fn metrics(
     engines: &[Vec<Measure>],
     tables: &[TableMeasures],
     guardrails: &Arc<Guardrails>,
-) -> String {
+) -> Page {
     let mut page = Page::default();
     levels.metrics_text(&mut page.0);
     let all: Vec<&counters::Counters> = shared.counters.iter().map(|c| &**c).collect();
@@ -286,7 +293,7 @@ async fn metrics(
     lane_metrics::page(&mut page).await;
     page.cores(engines);
     page.tables(tables);
-    page.0
+    page
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! This server answers itself:
 //!
 //! - the tables by which drivers find nodes (`system.local`, `system.peers` and
-//!   `system.peers_v2`): they show this server,
+//!   `system.peers_v2`) and those that show its own work: they show this server,
+//! - statements on service levels: the cluster knows nothing of them,
 //! - an EXECUTE with an id that no client has prepared here: drivers then prepare it again.
 //!
 //! USE opens a connection with that keyspace, so that a node judges it. It is never passed on:
@@ -14,11 +15,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cluster::{Front, Outgoing, Refusal, StatementClass, WORD_WITHIN_BYTES};
-use cql::ast::Statement as Tree;
+use cql::ast::{ListServiceLevels, Statement as Tree};
 use wire::{Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request};
 use workload::WaitingStatement;
 
 use crate::answers::{Encoding, deliver};
+use crate::cluster_roles;
 use crate::failure;
 use crate::request::{CqlRequest, INLINE_BYTES, detached};
 use crate::session::Session;
@@ -26,7 +28,17 @@ use crate::slots::take_slot;
 use crate::statement::{INLINE_TEXT_BYTES, PREPARED_TEXT_BYTES_MAX, StatementKind};
 
 /// Tables of the keyspace `system` that show this server.
-const OWN_TABLES: [&str; 3] = ["local", "peers", "peers_v2"];
+const OWN_TABLES: [&str; 9] = [
+    "local",
+    "peers",
+    "peers_v2",
+    "connections",
+    "guardrails",
+    "level_usage",
+    "memory",
+    "nodes",
+    "running_statements",
+];
 
 /// A request for a node.
 pub(crate) struct Relayed {
@@ -42,6 +54,15 @@ enum RelayWork {
     Prepare { text: Box<str>, given_keyspace: Option<Box<str>> },
     /// The session uses this keyspace from now on.
     Use(Box<str>),
+    /// The cluster is asked for this role, then this server runs the statement.
+    Role(Box<str>),
+}
+
+impl Relayed {
+    /// Returns true if this server reads the message again after the answer of the node.
+    pub(crate) fn is_read_again(&self) -> bool {
+        matches!(self.work, RelayWork::Role(_))
+    }
 }
 
 /// Next step of a request for a node.
@@ -72,10 +93,14 @@ pub(crate) fn relay(
     let limit_max = session.core.shared.config.statement_timeout_max;
     request.limit = session.time_limit(&request.effective).min(limit_max);
     request.check_age().map_err(|error| request.failure(error))?;
-    if let Some(waiting) = take_slot(session, envelope, request)? {
+    let is_of_server = matches!(work, RelayWork::Role(_));
+    if !is_of_server && let Some(waiting) = take_slot(session, envelope, request)? {
         return Ok(Some(Relay::Waits(waiting)));
     }
+    let limit_ns = u64::try_from(request.limit.as_nanos()).unwrap_or(u64::MAX);
     let outgoing = Outgoing {
+        effective: request.effective.clone(),
+        until_ns: request.times.began_ns.saturating_add(limit_ns),
         is_read: class == StatementClass::Read,
         version: envelope.version,
         keyspace: request.keyspace.clone(),
@@ -101,7 +126,10 @@ fn work(
         return Ok(None);
     }
     Ok(match envelope.request().map_err(|error| Failure::from(&error))? {
-        Request::Query(query) if is_own(query.text, request.keyspace_of(query.params.keyspace)) => None,
+        Request::Query(query) if is_own(query.text, request.keyspace_of(query.params.keyspace)) => {
+            unknown_role(session, query.text)
+                .map(|role| (RelayWork::Role(role), StatementClass::Other, query.params.consistency))
+        }
         Request::Query(query) => {
             let class = class_of(query.text)?;
             Some((work_of(query.text, class)?, class, query.params.consistency))
@@ -157,19 +185,67 @@ fn work_of(text: &str, class: StatementClass) -> Result<RelayWork, Failure> {
     }
 }
 
-/// Returns true for a SELECT on a table that shows this server. Most texts are not parsed.
+/// Returns true for a SELECT on a table that shows this server, and for a statement on service
+/// levels. Most texts are not parsed.
 fn is_own(text: &str, keyspace: Option<Rc<str>>) -> bool {
-    let keyspace = keyspace.as_deref();
-    let in_system = keyspace == Some("system");
-    if text.len() > INLINE_TEXT_BYTES || StatementClass::of(text) != Some(StatementClass::Read) {
+    if text.len() > INLINE_TEXT_BYTES {
         return false;
     }
-    let names_system = || text.as_bytes().windows(6).any(|part| part.eq_ignore_ascii_case(b"system"));
-    if !in_system && !names_system() {
+    match StatementClass::of(text) {
+        Some(StatementClass::Read) => reads_own(text, keyspace.as_deref()),
+        Some(StatementClass::Other) => of_levels(text).is_some(),
+        _ => false,
+    }
+}
+
+/// Returns true if a word is part of the text, whatever its case.
+fn names(text: &str, word: &str) -> bool {
+    text.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+fn reads_own(text: &str, keyspace: Option<&str>) -> bool {
+    if keyspace != Some("system") && !names(text, "system") {
         return false;
     }
     let Ok(Tree::Select(select)) = cql::parse(text) else { return false };
     select.from.keyspace.as_deref().or(keyspace) == Some("system") && OWN_TABLES.contains(&&*select.from.name)
+}
+
+/// Returns a statement on service levels, or on the statements and sessions of this server. `None`:
+/// it is another one.
+fn of_levels(text: &str) -> Option<Tree> {
+    if !names(text, "service") && !names(text, "cancel") {
+        return None;
+    }
+    let tree = cql::parse(text).ok()?;
+    let is_own = matches!(
+        tree,
+        Tree::CreateServiceLevel(_)
+            | Tree::AlterServiceLevel(_)
+            | Tree::DropServiceLevel(_)
+            | Tree::AttachServiceLevel(_)
+            | Tree::DetachServiceLevel(_)
+            | Tree::ListServiceLevels(_)
+            | Tree::CancelStatement(_)
+            | Tree::CancelSession(_)
+    );
+    is_own.then_some(tree)
+}
+
+/// Returns the role that a statement on levels names, if this server has not heard of it, and the
+/// client may ask.
+fn unknown_role(session: &Session, text: &str) -> Option<Box<str>> {
+    let role = match of_levels(text)? {
+        Tree::AttachServiceLevel(attach) => attach.role,
+        Tree::DetachServiceLevel(role) => role,
+        Tree::ListServiceLevels(
+            ListServiceLevels::AttachedTo(role) | ListServiceLevels::EffectiveOf(role),
+        ) => role,
+        _ => return None,
+    };
+    let access = &session.core.access;
+    let may_ask = session.login().is_some_and(|login| access.is_superuser(&login));
+    (may_ask && !access.knows_role(&role)).then(|| role.into())
 }
 
 /// Answer of a node, or the reason why there is none.
@@ -178,6 +254,8 @@ pub(crate) enum Relayable {
     Answer(Envelope),
     /// The session uses this keyspace now.
     SetKeyspace(Box<str>),
+    /// This server runs the statement now.
+    Own,
     /// The request has no answer.
     Refused(Refusal),
     /// The time limit is over.
@@ -201,6 +279,11 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
             RelayWork::Use(keyspace) => {
                 let used = front.use_keyspace(&role, outgoing.version, &keyspace).await;
                 used.map(|()| Relayable::SetKeyspace(keyspace))
+            }
+            RelayWork::Role(name) => {
+                let granted = front.granted_roles(&role, outgoing.version, &name).await?;
+                let copied = cluster_roles::copy(&session.core, &name, granted).await;
+                copied.map(|()| Relayable::Own).map_err(|error| Refusal::Unsent(error.to_string()))
             }
         }
     };
@@ -233,6 +316,7 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
         Relayable::Refused(lost @ Refusal::Lost(_)) => {
             Err(request.failure(failure::unanswered(request.kind(), lost.to_string())))
         }
+        Relayable::Own => unreachable!("the statement runs"),
         Relayable::Late => Err(request.failure(failure::timed_out(request.kind(), request.limit))),
     };
     if let Err(failure) = answered {
@@ -270,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_reads_of_tables_that_show_this_server_are_its_own() {
+    fn reads_of_tables_that_show_this_server_and_statements_on_levels_are_its_own() {
         let check = |text, keyspace: Option<&str>, expected| {
             assert_eq!(is_own(text, keyspace.map(Rc::from)), expected, "{text}");
         };
@@ -283,5 +367,12 @@ mod tests {
         check("SELECT * FROM ks.local", None, false);
         check("INSERT INTO system.local (key) VALUES ('x')", None, false);
         check("SELECT * FROM system.", None, false);
+        check("SELECT * FROM system.level_usage", None, true);
+        check("SELECT * FROM system.size_estimates", None, false);
+        check("CREATE SERVICE LEVEL a WITH shares = 1", None, true);
+        check("attach service_level a TO b", None, true);
+        check("LIST ALL SERVICE LEVELS", None, true);
+        check("CREATE TABLE service (level int PRIMARY KEY)", None, false);
+        check("INSERT INTO service (level) VALUES (1)", None, false);
     }
 }

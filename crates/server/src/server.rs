@@ -21,6 +21,7 @@ use lanes::time::Instant;
 use lanes::{Group, Lanes};
 use wire::Event;
 
+use crate::cluster_roles;
 use crate::config::ServerConfig;
 use crate::core::{Core, Listening, ServerShared};
 use crate::counters::Counters;
@@ -96,6 +97,10 @@ impl Server {
                 }
             })
         }));
+        if sessions.core.front.is_some() {
+            let follow = cluster_roles::follow_all(Rc::downgrade(&sessions.core));
+            lanes::spawn(Group::CONTROL, follow).detach();
+        }
         if let Some(limit) = self.shared.config.idle_timeout {
             lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&sessions), limit)).detach();
         }

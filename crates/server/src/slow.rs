@@ -30,7 +30,7 @@ use crate::long::{Limits, Opened, Texts, open};
 use crate::panics;
 use crate::pending::PendingResult;
 use crate::record::record;
-use crate::relay;
+use crate::relay::{self, Relayable};
 use crate::request::{CqlRequest, Frame, WAITING_BYTES, detached};
 use crate::session::{Session, Unanswered};
 use crate::statement::StatementKind;
@@ -54,7 +54,7 @@ pub(crate) fn continue_slowly(
     let is_read_again = match &rest {
         Rest::Opening(_) => false,
         Rest::Result(_) => !request.form.is_prepared,
-        Rest::Relay(_) => false,
+        Rest::Relay(relayed) => relayed.is_read_again(),
         Rest::OtherLevel | Rest::Slot(_) | Rest::Acknowledged(_) => true,
     };
     let slow = Slow {
@@ -136,10 +136,13 @@ impl Slow {
                     Rest::OtherLevel => Box::pin(self.enter_level(request)).await,
                     Rest::Slot(waiting) => Box::pin(self.take_slot(waiting, request)).await,
                     Rest::Result(later) => self.result(later, request).await,
-                    Rest::Relay(relayed) => {
-                        let result = relay::ask(&self.session, *relayed, request.limit).await;
-                        Some(Fast::Answered(relay::answer(&self.session, request, result)))
-                    }
+                    Rest::Relay(relayed) => match relay::ask(&self.session, *relayed, request.limit).await {
+                        Relayable::Own => {
+                            let envelope = self.envelope.as_ref().expect("kept to be read again");
+                            Some(try_fast(&self.session, envelope, request, None))
+                        }
+                        result => Some(Fast::Answered(relay::answer(&self.session, request, result))),
+                    },
                     Rest::Acknowledged(write) => {
                         self.session.answer_when_acked(request, Warnings::take(), write);
                         None

@@ -13,7 +13,7 @@ use crate::cells::{inet, int, text};
 use crate::core::ServerShared;
 use crate::options::{CQL_VERSION, PARTITIONER};
 use crate::sessions::Sessions;
-use crate::{clients, guardrails, level_usage, memory, running};
+use crate::{clients, guardrails, level_usage, memory, nodes, running};
 
 /// Cassandra version announced to clients. Drivers choose the tables to read by it, and cqlsh then
 /// leaves DESCRIBE to the server.
@@ -43,6 +43,9 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
     registry.add(level_usage::table(core));
     registry.add_rows(memory::table(sessions));
     registry.add(guardrails::table(core));
+    if let Some(front) = &core.front {
+        registry.add(nodes::table(front));
+    }
     running::register(sessions);
 }
 

@@ -306,7 +306,8 @@ impl Level {
     }
 
     /// Returns the present shares: the configured ones, unless a latency target has moved them.
-    pub(crate) fn shares_now(&self, spec: &LevelSpec) -> u32 {
+    #[must_use]
+    pub fn shares_now(&self, spec: &LevelSpec) -> u32 {
         self.latency_use().map_or(spec.shares.into(), |latency| latency.shares)
     }
 

@@ -123,16 +123,21 @@ impl LevelSpec {
         LevelSpec { shares: 200, workload_type: Some(WorkloadType::Batch), ..LevelSpec::new(DRIVER_LEVEL) }
     }
 
-    /// Returns the settings of the level's group in the lanes.
+    /// Returns the class of the level's group.
     #[must_use]
-    pub fn group_spec(&self) -> GroupSpec {
-        let class = match self.workload_type {
+    pub fn class(&self) -> Class {
+        match self.workload_type {
             Some(WorkloadType::Interactive) => Class::Latency,
             Some(WorkloadType::Batch) => Class::Batch,
             None => Class::Normal,
-        };
+        }
+    }
+
+    /// Returns the settings of the level's group in the lanes.
+    #[must_use]
+    pub fn group_spec(&self) -> GroupSpec {
         GroupSpec {
-            class,
+            class: self.class(),
             cpu_min_ppm: self.cpu_min_ppm,
             cpu_limit_ppm: self.cpu_limit_ppm,
             io_limit: self.io_limit,

@@ -1,7 +1,9 @@
 //! CREATE, ALTER, DROP, ATTACH and DETACH SERVICE LEVEL.
 
 use cql::Statement;
-use cql::ast::{AlterServiceLevel, AttachServiceLevel, CreateServiceLevel, DropServiceLevel, Permission};
+use cql::ast::{
+    AlterServiceLevel, AttachServiceLevel, CreateServiceLevel, DropServiceLevel, OptionList, Permission,
+};
 use engine::Error;
 use workload::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelError, LevelSpec};
 
@@ -10,6 +12,9 @@ use crate::needs::NeedKind;
 use crate::options;
 use crate::resource::Resource;
 use crate::roles::Edit;
+
+/// Options that have no effect on requests that nodes of a cluster work on.
+const REFUSED_OPTIONS: [&str; 2] = ["io_limit", "query_limit"];
 
 /// Returns the error for a level that does not exist.
 pub(crate) fn missing_level(level: &str) -> Error {
@@ -37,6 +42,7 @@ impl Planner<'_> {
             ));
         }
         check_name("Service level", name)?;
+        self.check_options(&statement.options)?;
         let mut spec = LevelSpec::new(name);
         options::set_all(&mut spec, &statement.options)?;
         if statement.if_not_exists && self.levels.get(name).is_some() {
@@ -63,11 +69,23 @@ impl Planner<'_> {
         let name = &statement.name;
         not_default(name, "cannot be altered")?;
         let Some(entry) = self.levels.get(name) else { return Err(missing_level(name)) };
+        self.check_options(&statement.options)?;
         let mut spec = entry.spec.clone();
         options::set_all(&mut spec, &statement.options)?;
         self.check_reserve(Some(&entry.spec), &spec, whole)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
         Ok(vec![Edit::PutLevel(spec)])
+    }
+
+    /// Refuses options that would have no effect.
+    fn check_options(&self, options: &OptionList) -> Result<(), Error> {
+        let refused = |name: &str| REFUSED_OPTIONS.iter().any(|refused| refused.eq_ignore_ascii_case(name));
+        match options.iter().find(|(name, _)| self.follows_cluster && refused(name)) {
+            Some((name, _)) => Err(Error::Invalid(format!(
+                "'{name}' has no effect in front of a cluster, whose nodes work on the requests: leave it out"
+            ))),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn drop_level(&self, statement: &DropServiceLevel) -> Result<Vec<Edit>, Error> {

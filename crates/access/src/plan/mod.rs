@@ -46,6 +46,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) keyspace: Option<&'a str>,
     /// The verifier of the password in the statement, if it has one.
     pub(crate) verifier: Option<&'a Arc<Verifier>>,
+    /// True if roles are copies of those of a cluster.
+    pub(crate) follows_cluster: bool,
 }
 
 impl Planner<'_> {

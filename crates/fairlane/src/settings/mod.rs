@@ -27,6 +27,9 @@ const OTHER_VARIABLES: [&str; 4] =
 /// Default settings file. It may be missing.
 const FILE: &str = "fairlane.toml";
 
+/// Settings of a server in front of a cluster.
+const OF_CLUSTER: [&str; 1] = ["node_window"];
+
 /// Settings of the data, of roles and of SQL, which a server in front of a cluster does not have.
 const OF_STORAGE: [&str; 23] = [
     "data_dir",
@@ -150,7 +153,10 @@ impl Loaded {
                 )),
                 None => Ok(()),
             },
-            EngineKind::Embedded => Ok(()),
+            EngineKind::Embedded => match OF_CLUSTER.iter().find(|name| given(name)) {
+                Some(name) => Err(format!("{name} has no effect without --engine cluster: leave it out.")),
+                None => Ok(()),
+            },
         }
     }
 

@@ -31,6 +31,7 @@ pub(crate) struct Setting {
 pub(crate) struct Settings {
     pub(crate) engine: EngineKind,
     pub(crate) contact: Vec<SocketAddr>,
+    pub(crate) node_window: u32,
     pub(crate) data_dir: PathBuf,
     pub(crate) listen: SocketAddr,
     pub(crate) advertise: Option<SocketAddr>,
@@ -98,6 +99,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "none",
         help: "Nodes of the cluster, for --engine cluster, separated by commas. The default port is 9042.",
         set: |s, text| put(&mut s.contact, unless("none", text, contacts).map(Option::unwrap_or_default)),
+    },
+    Setting {
+        name: "node_window",
+        value: "N",
+        default: "128",
+        help: "For --engine cluster: requests in flight at a node, at most. Others wait here, in the order of shares.",
+        set: |s, text| put(&mut s.node_window, number(text, 1, 1 << 15)),
     },
     Setting {
         name: "data_dir",
@@ -512,6 +520,7 @@ impl Default for Settings {
         let mut settings = Settings {
             engine: EngineKind::Embedded,
             contact: Vec::new(),
+            node_window: 128,
             data_dir: PathBuf::new(),
             listen: nowhere,
             advertise: None,

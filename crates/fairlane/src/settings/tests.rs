@@ -138,7 +138,9 @@ fn settings_without_effect_in_front_of_a_cluster_are_refused_by_name() {
         loaded(&["--config", printed.path()], &[]).expect("what is printed can be loaded").settings;
     let ports: Vec<u16> = settings.contact.iter().map(std::net::SocketAddr::port).collect();
     assert_eq!((settings.engine, ports), (EngineKind::Cluster, vec![9042, 9043]));
-    for name in OF_STORAGE {
+    refused(&["--node-window", "64"], "node_window has no effect without --engine cluster");
+    refused(&with(["--node-window", "0"]), "a whole number from 1 to 32768");
+    for name in OF_STORAGE.into_iter().chain(OF_CLUSTER) {
         assert!(SETTINGS.iter().any(|setting| setting.name == name), "{name}");
     }
 }

@@ -1,0 +1,217 @@
+//! A node of the cluster, as one core sees it: the queue of requests for its places.
+//!
+//! ```text
+//!  request ─▶ Node::place ─┬─ a place, at once ─────────────▶ connection ─▶ node
+//!                          └─ waits in the queue of its level ─▲             │
+//!                                                              └─ Place dropped, by the answer
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lanes::Group;
+use lanes::sync::oneshot::{self, Sender};
+use rustc_hash::FxHashMap;
+use sched::{NodeId, NodeQueue, NodeSpec};
+use workload::{Effective, LevelEntry};
+
+use crate::Refusal;
+use crate::windows::{CorePart, LevelReport, NodeReport, first_entitlement};
+
+/// Requests of a level that wait for a node on one core, at most. Their bodies are charged to the
+/// memory of their connections.
+const WAITING_MAX: usize = 1 << 14;
+
+/// Time for which a node that could not be reached is not chosen if there are others.
+const AVOIDED: Duration = Duration::from_secs(1);
+
+/// Entitlement of a level at a node, on one core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entitlement {
+    /// Weight among the levels on this core.
+    pub(crate) spec: NodeSpec,
+    /// Most requests in flight.
+    pub(crate) in_flight_max: u32,
+}
+
+/// A node. The head of this file describes it.
+pub(crate) struct Node {
+    pub(crate) address: SocketAddr,
+    queue: RefCell<NodeQueue<Sender<Place>>>,
+    /// Levels in the queue, by their groups.
+    levels: RefCell<FxHashMap<Group, NodeId>>,
+    /// Factor of the weights of levels: see [`CorePart::scale`].
+    scale: Cell<u32>,
+    /// True while waiting requests are given places.
+    is_giving: Cell<bool>,
+    /// Time until which the node is avoided, ns of the monotonic clock.
+    avoided_until_ns: Cell<u64>,
+}
+
+/// A place in the window of a node. Dropping it gives the place to the next request.
+pub(crate) struct Place {
+    node: Rc<Node>,
+    level: NodeId,
+    since_ns: u64,
+}
+
+impl Node {
+    pub(crate) fn new(address: SocketAddr, window: u32) -> Node {
+        Node {
+            address,
+            queue: RefCell::new(NodeQueue::new(window, WAITING_MAX)),
+            levels: RefCell::default(),
+            scale: Cell::new(1),
+            is_giving: Cell::new(false),
+            avoided_until_ns: Cell::new(0),
+        }
+    }
+
+    /// Returns true if the node could not be reached a moment ago.
+    pub(crate) fn is_avoided(&self, now_ns: u64) -> bool {
+        self.avoided_until_ns.get() > now_ns
+    }
+
+    /// Avoids a node that could not be reached.
+    pub(crate) fn avoid(&self) {
+        self.avoided_until_ns.set(lanes::time::monotonic_ns() + AVOIDED.as_nanos() as u64);
+    }
+
+    /// Returns the requests in flight and waiting, and the window.
+    pub(crate) fn load(&self) -> Load {
+        let queue = self.queue.borrow();
+        Load { requests: u64::from(queue.in_flight()) + queue.queued() as u64, window: queue.window() }
+    }
+
+    /// Returns the use of the node on this core.
+    pub(crate) fn report(&self) -> NodeReport {
+        let queue = self.queue.borrow();
+        let levels = self.levels.borrow();
+        let level =
+            |(group, level): (&Group, &NodeId)| LevelReport { group: *group, used: queue.use_of(*level) };
+        NodeReport { levels: levels.iter().map(level).collect() }
+    }
+
+    /// Takes over what the last division gives to this core. `levels`: the present levels.
+    pub(crate) fn apply(self: &Rc<Self>, part: &CorePart, levels: &FxHashMap<Group, Arc<LevelEntry>>) {
+        self.scale.set(part.scale);
+        let mut queue = self.queue.borrow_mut();
+        queue.set_window(part.places);
+        self.levels.borrow_mut().retain(|group, level| {
+            let Some(entry) = levels.get(group) else {
+                // A dropped level: its requests keep what it had.
+                return !queue.remove(*level);
+            };
+            let decided = part.levels.iter().find(|part| part.group == *group);
+            let entitlement = match decided {
+                Some(decided) => decided.entitlement,
+                None => first_entitlement(&entry.level, &entry.spec, part.scale, part.places),
+            };
+            queue.set(*level, entitlement.spec);
+            queue.set_in_flight_max(*level, entitlement.in_flight_max);
+            true
+        });
+        drop(queue);
+        self.give();
+    }
+
+    /// Takes a place for a request of a level. It waits for its turn at most until `until_ns` of
+    /// the monotonic clock.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsent`]: the time left does not suffice, or too many of the level wait.
+    pub(crate) async fn place(
+        self: &Rc<Self>,
+        effective: &Effective,
+        until_ns: u64,
+    ) -> Result<Place, Refusal> {
+        let now_ns = lanes::time::monotonic_ns();
+        let level = self.level_of(effective, now_ns);
+        let receiver = {
+            let mut queue = self.queue.borrow_mut();
+            if queue.enter(level, now_ns) {
+                return Ok(Place { node: self.clone(), level, since_ns: now_ns });
+            }
+            let wait_ns = queue.expected_wait_ns(level);
+            let (sender, receiver) = oneshot::channel();
+            let is_late = now_ns.saturating_add(wait_ns) >= until_ns;
+            if is_late || queue.push(level, lanes::current_flow().number(), sender).is_err() {
+                let waiting = queue.use_of(level).queued;
+                return Err(self.full(effective, waiting, wait_ns));
+            }
+            receiver
+        };
+        // A level that is behind its shares may go at once.
+        self.give();
+        receiver.await.map_err(|_| Refusal::Unsent("the front is stopping".to_owned()))
+    }
+
+    #[cold]
+    fn full(&self, effective: &Effective, waiting: u32, wait_ns: u64) -> Refusal {
+        Refusal::Unsent(format!(
+            "{waiting} requests of service level '{}' wait for the node {}, come back in {} ms",
+            effective.level.name(),
+            self.address,
+            (wait_ns / 1_000_000).max(1)
+        ))
+    }
+
+    /// Returns the level in the queue. A new one has its configured shares until the windows are
+    /// divided next.
+    fn level_of(&self, effective: &Effective, now_ns: u64) -> NodeId {
+        let group = effective.group();
+        if let Some(level) = self.levels.borrow().get(&group) {
+            return *level;
+        }
+        let mut queue = self.queue.borrow_mut();
+        let first = first_entitlement(&effective.level, &effective.spec, self.scale.get(), queue.window());
+        let level = queue.add(first.spec, now_ns);
+        queue.set_in_flight_max(level, first.in_flight_max);
+        self.levels.borrow_mut().insert(group, level);
+        level
+    }
+
+    /// Gives free places to waiting requests.
+    fn give(self: &Rc<Self>) {
+        // The place of a request that was cancelled comes back while this runs.
+        if self.is_giving.replace(true) {
+            return;
+        }
+        loop {
+            let now_ns = lanes::time::monotonic_ns();
+            let Some((level, waiting)) = self.queue.borrow_mut().pop(now_ns) else { break };
+            let place = Place { node: self.clone(), level, since_ns: now_ns };
+            drop(waiting.send(place));
+        }
+        self.is_giving.set(false);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut queue = self.node.queue.borrow_mut();
+        queue.leave(self.level, self.since_ns, lanes::time::monotonic_ns());
+        let waits = queue.queued() > 0;
+        drop(queue);
+        if waits {
+            self.node.give();
+        }
+    }
+}
+
+/// Requests at a node, beside what it takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    requests: u64,
+    window: u32,
+}
+
+impl Load {
+    /// Returns true if a request goes to this node rather than to the other.
+    pub(crate) fn is_less_than(self, other: Load) -> bool {
+        (self.requests + 1) * u64::from(other.window) < (other.requests + 1) * u64::from(self.window)
+    }
+}
