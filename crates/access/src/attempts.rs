@@ -66,7 +66,7 @@ struct AttemptState {
 
 /// Hashes of the name and address of a login, with a key that clients do not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Attempt {
+pub struct Attempt {
     name: u64,
     address: u64,
     pair: u64,
@@ -82,7 +82,8 @@ pub(crate) enum Refusal {
 }
 
 /// Slots that a check holds until it is dropped.
-pub(crate) struct Slots<'a> {
+#[must_use]
+pub struct Slots<'a> {
     attempts: &'a Attempts,
     attempt: Attempt,
     weight: u32,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use lanes::Group;
 
 use crate::access::Access;
-use crate::attempts::{Attempt, CHECKS_MAX, Refusal};
+use crate::attempts::{Attempt, CHECKS_MAX, Refusal, Slots};
 use crate::login::Login;
 use crate::plan::Actor;
-use crate::scram::{PASSWORD_BYTES_MAX, Verifier};
+use crate::scram::{ITERATIONS, PASSWORD_BYTES_MAX, Verifier};
 
 /// Longest part of a user name that messages repeat, in characters.
 const NAME_CHARS_MAX: usize = 255;
@@ -57,25 +57,59 @@ impl Access {
         password: &'a str,
     ) -> lanes::LocalBoxFuture<'a, Result<Login, AuthError>> {
         Box::pin(async move {
-            let attempt = self.attempts.attempt(user, address);
-            self.check_failures(attempt, user)?;
+            let attempt = self.begin_login(address, user)?;
             if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
                 return Err(refused(user));
             }
             let checked = self.verifier_of(user);
             let is_superuser = self.snapshot().roles.is_superuser(user);
-            let Ok(_slots) = self.attempts.take(attempt, checked.verifier.iterations(), is_superuser) else {
-                return Err(AuthError::Overloaded(format!(
-                    "The service level 'driver' is overloaded: the {CHECKS_MAX} slots for password checks on this core \
-                     are taken. Try again in {CHECKS_MAX} ms."
-                )));
-            };
+            let _slots = self.take_slots(attempt, checked.verifier.iterations(), is_superuser)?;
             let verifier = checked.verifier.clone();
             let password = password.to_owned();
             let check = async move { verifier.accepts(&password).await };
             let accepted = lanes::heavy_urgent(Group::DRIVER, check).await;
             self.admit(attempt, user, &checked, accepted)
         })
+    }
+
+    /// Begins a login whose password is checked elsewhere, within the limits of
+    /// [`Access::authenticate_from`].
+    ///
+    /// # Errors
+    /// Returns [`AuthError::Overloaded`] if the name failed too often at its address.
+    pub fn begin_login(&self, address: Option<IpAddr>, user: &str) -> Result<Attempt, AuthError> {
+        let attempt = self.attempts.attempt(user, address);
+        self.check_failures(attempt, user)?;
+        Ok(attempt)
+    }
+
+    /// Takes the slot of a password check elsewhere, until the result is dropped. A password that
+    /// needs no check needs no slot.
+    ///
+    /// # Errors
+    /// Returns [`AuthError::Overloaded`] if the name, its address or this core has too many checks
+    /// in progress.
+    pub fn take_slot(&self, attempt: Attempt) -> Result<Slots<'_>, AuthError> {
+        self.take_slots(attempt, ITERATIONS, false)
+    }
+
+    fn take_slots(
+        &self,
+        attempt: Attempt,
+        iterations: u32,
+        is_superuser: bool,
+    ) -> Result<Slots<'_>, AuthError> {
+        self.attempts.take(attempt, iterations, is_superuser).map_err(|_| {
+            AuthError::Overloaded(format!(
+                "The service level 'driver' is overloaded: the {CHECKS_MAX} slots for password checks on this core \
+                 are taken. Try again in {CHECKS_MAX} ms."
+            ))
+        })
+    }
+
+    /// Charges a wrong name or password.
+    pub fn login_failed(&self, attempt: Attempt) {
+        self.attempts.failed(attempt, lanes::time::monotonic_ns());
     }
 
     /// Opens a session for the role in a client's certificate, which the listener has verified.
@@ -129,7 +163,7 @@ impl Access {
             checked.is_known & accepted && role.verifier.as_ref().is_some_and(still_checked)
         });
         let Some((name, role)) = role else {
-            self.attempts.failed(attempt, lanes::time::monotonic_ns());
+            self.login_failed(attempt);
             return Err(refused(user));
         };
         if !role.can_login {

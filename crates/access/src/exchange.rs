@@ -87,8 +87,7 @@ impl Access {
             return Err(AuthError::Refused("malformed SCRAM message".to_owned()));
         };
         let binding = binding_of(&header, start.is_bound, start.end_point)?;
-        let attempt = self.attempts.attempt(user, start.address);
-        self.check_failures(attempt, user)?;
+        let attempt = self.begin_login(start.address, user)?;
         let mut ours = [0; NONCE_BYTES];
         lanes::random::fill(&mut ours);
         let nonce = format!("{client_nonce}{}", BASE64.encode(ours));

@@ -34,7 +34,7 @@ mod store;
 mod visibility;
 
 pub use access::{Access, Admin, SharedAccess};
-pub use attempts::CHECKS_MAX;
+pub use attempts::{Attempt, CHECKS_MAX, Slots};
 pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log, beginning};
 pub use authenticate::AuthError;
 pub use cancel::{CancelTarget, Cancelled};

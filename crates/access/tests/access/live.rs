@@ -359,3 +359,24 @@ fn password_of_1024_bytes_is_accepted_and_no_longer_one() {
     });
     server.stop();
 }
+
+#[test]
+fn logins_checked_elsewhere_have_the_same_limits() {
+    let server = Server::start(None);
+    prepare(&server, &[ANN]);
+    server.on(1, |access| async move {
+        let begin = |user: &str, last: u8| access.begin_login(address(last), user);
+        let attempt = begin("ann", 1).expect("no failures");
+        let checks: Vec<_> = (0..access::CHECKS_MAX).map_while(|_| access.take_slot(attempt).ok()).collect();
+        assert_eq!(checks.len(), 128, "slots of a name");
+        assert!(access.authenticate_from(address(1), "ann", PASSWORD).await.is_err(), "the same slots");
+        assert!(begin("ann", 1).is_ok(), "a password that needs no check needs no slot");
+        drop(checks);
+        (0..20).for_each(|_| access.login_failed(attempt));
+        let refused = access.authenticate_from(address(1), "ann", PASSWORD).await.err();
+        assert!(matches!(refused, Some(AuthError::Overloaded(_))), "{refused:?}");
+        assert_eq!(begin("ann", 1).err(), refused);
+        assert!(begin("ann", 2).is_ok() && begin("bob", 1).is_ok());
+    });
+    server.stop();
+}
