@@ -23,9 +23,8 @@ use lanes::sync::oneshot;
 use workload::LevelSpec;
 
 use crate::access::{Access, SharedAccess};
-use crate::cluster_roles;
 use crate::login::{Identity, Login, ended};
-use crate::plan::{Actor, Planner};
+use crate::plan::{Actor, Planner, copy_edits};
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::Verifier;
@@ -288,7 +287,7 @@ impl Access {
             Job::Statement { .. } if !planner.has_actor() => Err(ended(&actor.role)),
             Job::Statement { statement, .. } => planner.plan(statement),
             Job::SchemaChange(change) => Ok(planner.after_schema_change(change)),
-            Job::CopyRole { role, granted } => Ok(cluster_roles::edits(planner.roles, role, granted)),
+            Job::CopyRole { role, granted } => Ok(copy_edits(planner.roles, role, granted)),
         });
         planned.await
     }

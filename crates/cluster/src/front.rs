@@ -18,6 +18,7 @@ use workload::{Effective, Levels};
 
 use crate::Refusal;
 use crate::connection::NodeConnection;
+use crate::logins::Logins;
 use crate::node::{Load, Node};
 use crate::open::{NodeFacts, open, probe};
 use crate::prepared::{CorePlans, RemotePlan, SharedPlans, StatementClass};
@@ -136,6 +137,7 @@ pub struct Front {
     plans: CorePlans,
     roles: RefCell<FxHashMap<Arc<str>, Weak<Role>>>,
     nodes: Box<[Rc<Node>]>,
+    logins: Rc<Logins>,
     /// Node of the next request, among equally loaded ones.
     next: Cell<usize>,
 }
@@ -152,6 +154,7 @@ impl Front {
             plans: CorePlans::default(),
             roles: RefCell::default(),
             nodes,
+            logins: Rc::default(),
             next: Cell::new(lanes::current_core()),
         });
         let weak = Rc::downgrade(&front);
@@ -202,11 +205,23 @@ impl Front {
         self.plans.get(&self.shared.plans, id)
     }
 
+    /// Returns the role of a client whose SASL token a node has accepted lately. `None`: the
+    /// cluster has to be asked.
+    pub fn kept_login(&self, name: &str, token: &[u8]) -> Option<Rc<Role>> {
+        self.role(name).filter(|role| role.was_accepted(token, LOGIN_KEPT.as_nanos() as u64))
+    }
+
+    /// Returns a role with sessions that go on.
+    fn role(&self, name: &str) -> Option<Rc<Role>> {
+        self.roles.borrow().get(name).and_then(Weak::upgrade).filter(|role| !role.is_ended())
+    }
+
     /// Logs a client in at the cluster, with its SASL token. `name`: the role in the token.
     /// `group`: that of the role's level, in which answers are read.
     ///
     /// # Errors
-    /// [`Refusal::Answered`] with the node's own ERROR, or [`Refusal::Unsent`].
+    /// [`Refusal::Credentials`] or [`Refusal::Answered`] with the node's own ERROR, or
+    /// [`Refusal::Unsent`].
     pub async fn log_in(
         &self,
         version: Version,
@@ -214,30 +229,35 @@ impl Front {
         token: Option<Bytes>,
         group: Group,
     ) -> Result<Rc<Role>, Refusal> {
-        let kept = self.roles.borrow().get(name).and_then(Weak::upgrade);
-        if let (Some(role), Some(token)) = (&kept, &token)
-            && role.was_accepted(token, LOGIN_KEPT.as_nanos() as u64)
-        {
-            return Ok(role.clone());
+        let token = token.as_ref();
+        let logging_in = self.on_some_node(|node| self.log_in_at(node, version, name, token, group));
+        logging_in.await.map(|(_, role)| role)
+    }
+
+    /// Logs a client in at a node, in its turn.
+    async fn log_in_at(
+        &self,
+        node: SocketAddr,
+        version: Version,
+        name: &str,
+        token: Option<&Bytes>,
+        group: Group,
+    ) -> Result<Rc<Role>, Refusal> {
+        let _place = self.logins.enter(node).await?;
+        // A node may have accepted an equal password during the wait.
+        if let Some(role) = token.and_then(|token| self.kept_login(name, token)) {
+            return Ok(role);
         }
-        let group = kept.map_or_else(|| Rc::new(Cell::new(group)), |role| role.group());
-        let connection = self.on_some_node(|node| {
-            let (token, group) = (token.clone(), group.clone());
-            async move { open(node, version, token.as_ref(), None, group).await }
-        });
-        let (_, connection) = connection.await?;
+        let group = self.role(name).map_or_else(|| Rc::new(Cell::new(group)), |role| role.group());
+        let connection = open(node, version, token, None, group.clone()).await?;
         // Another login of the role may have finished meanwhile.
-        let kept = self.roles.borrow().get(name).and_then(Weak::upgrade);
-        let role = match kept {
-            Some(role) => role,
-            None => {
-                let role = Rc::new(Role::new(name.into(), token.clone(), group));
-                self.roles.borrow_mut().insert(role.name().clone(), Rc::downgrade(&role));
-                role
-            }
-        };
+        let role = self.role(name).unwrap_or_else(|| {
+            let role = Rc::new(Role::new(name.into(), token.cloned(), group, self.logins.clone()));
+            self.roles.borrow_mut().insert(role.name().clone(), Rc::downgrade(&role));
+            role
+        });
         if let Some(token) = token {
-            role.accepted(token);
+            role.accepted(token.clone());
         }
         role.keep(connection);
         Ok(role)

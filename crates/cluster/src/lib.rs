@@ -15,6 +15,7 @@
 mod connection;
 mod front;
 mod granted;
+mod logins;
 mod node;
 mod open;
 mod prepared;
@@ -42,6 +43,10 @@ pub enum Refusal {
     Lost(SocketAddr),
     /// The node's own answer: an ERROR while the connection was opened.
     Answered(Envelope),
+    /// The node's own ERROR about the credentials: they are wrong, or their role may not log in.
+    Credentials(Envelope),
+    /// A node has refused the credentials that were kept for the role's sessions: these end.
+    Ended,
 }
 
 impl fmt::Display for Refusal {
@@ -51,7 +56,8 @@ impl fmt::Display for Refusal {
             Refusal::Lost(node) => {
                 write!(f, "The connection to the node {node} was lost before it answered")
             }
-            Refusal::Answered(answer) => match answer.response() {
+            Refusal::Ended => f.write_str("a node refuses the credentials of the session"),
+            Refusal::Answered(answer) | Refusal::Credentials(answer) => match answer.response() {
                 Ok(wire::Response::Error(failure)) => f.write_str(&failure.message),
                 _ => f.write_str("a node refuses the connection"),
             },

@@ -10,8 +10,8 @@ use lanes::Group;
 use lanes::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{
-    Compression, Decoder, Direction, Encoder, Envelope, Framing, Limits, Opcode, Query, Request, Response,
-    Version,
+    Compression, Decoder, Direction, Encoder, Envelope, FailureKind, Framing, Limits, Opcode, Query, Request,
+    Response, Version,
 };
 
 use crate::Refusal;
@@ -30,6 +30,9 @@ const STARTUP: [(&str, &str); 4] = [
     ("DRIVER_VERSION", env!("CARGO_PKG_VERSION")),
     ("THROW_ON_OVERLOAD", "1"),
 ];
+
+/// Beginning of Cassandra's message if a node could not read the role: it has judged nothing.
+const UNABLE: &str = "Unable to perform authentication";
 
 /// Findings about a node before anybody has logged in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,7 +57,8 @@ struct Opening {
 /// `group`.
 ///
 /// # Errors
-/// [`Refusal::Answered`] with the node's own ERROR, otherwise [`Refusal::Unsent`].
+/// [`Refusal::Credentials`] or [`Refusal::Answered`] with the node's own ERROR, otherwise
+/// [`Refusal::Unsent`].
 pub(crate) async fn open(
     node: SocketAddr,
     version: Version,
@@ -139,10 +143,18 @@ impl Opening {
 
     async fn authenticate(&mut self, token: &[u8]) -> Result<(), Refusal> {
         let answer = self.ask(&Request::AuthResponse(Some(token))).await?;
-        match answer.opcode {
-            Opcode::AuthSuccess => Ok(()),
-            _ => Err(refused(answer)),
-        }
+        let failure = match answer.response().map_err(|error| self.malformed(&error))? {
+            Response::AuthSuccess(_) => return Ok(()),
+            Response::Error(failure) => failure,
+            _ => return Err(refused(answer)),
+        };
+        Err(match failure.kind {
+            FailureKind::Authentication if failure.message.starts_with(UNABLE) => {
+                Refusal::Unsent(format!("the node {}: {}", self.node, failure.message))
+            }
+            FailureKind::Authentication | FailureKind::Unauthorized => Refusal::Credentials(answer),
+            _ => refused(answer),
+        })
     }
 
     async fn use_keyspace(&mut self, keyspace: &str) -> Result<(), Refusal> {

@@ -14,6 +14,7 @@ use wire::Version;
 
 use crate::Refusal;
 use crate::connection::NodeConnection;
+use crate::logins::Logins;
 use crate::open::open;
 
 /// Connections are kept by these: texts, types and ids then mean what they mean without a front.
@@ -49,6 +50,10 @@ pub struct Role {
     roles_asked_ns: Cell<u64>,
     /// Group in which its answers are read: that of the level of its last request.
     group: Rc<Cell<Group>>,
+    /// Logins of this core.
+    logins: Rc<Logins>,
+    /// True once a node has refused the token that it keeps: its sessions end.
+    is_ended: Cell<bool>,
 }
 
 impl std::fmt::Debug for Role {
@@ -58,7 +63,12 @@ impl std::fmt::Debug for Role {
 }
 
 impl Role {
-    pub(crate) fn new(name: Arc<str>, token: Option<Bytes>, group: Rc<Cell<Group>>) -> Role {
+    pub(crate) fn new(
+        name: Arc<str>,
+        token: Option<Bytes>,
+        group: Rc<Cell<Group>>,
+        logins: Rc<Logins>,
+    ) -> Role {
         Role {
             name,
             token: RefCell::new(token),
@@ -66,6 +76,8 @@ impl Role {
             kept: RefCell::default(),
             roles_asked_ns: Cell::new(0),
             group,
+            logins,
+            is_ended: Cell::new(false),
         }
     }
 
@@ -93,6 +105,12 @@ impl Role {
     /// Reads its answers in this group from now on.
     pub(crate) fn set_group(&self, group: Group) {
         self.group.set(group);
+    }
+
+    /// Returns true if a node has refused the token that was kept for its sessions. They end, and
+    /// the next login is asked of the cluster.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended.get()
     }
 
     /// Returns true if a node has accepted this token within the last `ns`.
@@ -124,13 +142,16 @@ impl Role {
         }
     }
 
-    /// Returns an open connection. `None`: it has to be opened.
+    /// Returns an open connection. `None`: it has to be opened, or the role has ended.
     pub(crate) fn open_connection(
         &self,
         node: SocketAddr,
         version: Version,
         keyspace: Option<&Rc<str>>,
     ) -> Option<Rc<NodeConnection>> {
+        if self.is_ended() {
+            return None;
+        }
         let key = ConnectionKey { node, version: version.number(), keyspace: keyspace.cloned() };
         match self.kept.borrow().get(&key)? {
             Kept::Open(connection) if connection.is_open() => Some(connection.clone()),
@@ -142,7 +163,7 @@ impl Role {
     /// for one opening.
     ///
     /// # Errors
-    /// Those of [`open`].
+    /// [`Refusal::Ended`] if a node refuses the token, otherwise those of [`open`].
     pub(crate) async fn connection(
         self: &Rc<Self>,
         node: SocketAddr,
@@ -152,15 +173,18 @@ impl Role {
         if let Some(connection) = self.open_connection(node, version, keyspace) {
             return Ok(connection);
         }
+        if self.is_ended() {
+            return Err(Refusal::Ended);
+        }
         let key = ConnectionKey { node, version: version.number(), keyspace: keyspace.cloned() };
         let (sender, receiver) = oneshot::channel();
         if self.waits_for(&key, sender) {
             // A task of its own, which goes on if the first request is cancelled: others wait for
             // it.
-            let role = self.clone();
-            lanes::spawn(lanes::current_group(), async move { role.open(key, version).await }).detach();
+            let opening = Opening { role: self.clone(), key };
+            lanes::spawn(lanes::current_group(), opening.run(version)).detach();
         }
-        let ended = |_| Err(Refusal::Unsent("the front is stopping".to_owned()));
+        let ended = |_| Err(Refusal::Unsent(format!("no connection to the node {node} was opened")));
         receiver.await.unwrap_or_else(ended)
     }
 
@@ -178,19 +202,19 @@ impl Role {
         true
     }
 
-    async fn open(&self, key: ConnectionKey, version: Version) {
-        let token = self.token.borrow().clone();
-        let opened =
-            open(key.node, version, token.as_ref(), key.keyspace.as_deref(), self.group.clone()).await;
-        let mut kept = self.kept.borrow_mut();
-        let before = match &opened {
-            Ok(connection) => kept.insert(key, Kept::Open(connection.clone())),
-            Err(_) => kept.remove(&key),
-        };
-        drop(kept);
-        if let Some(Kept::Opening(waiting)) = before {
-            for sender in waiting {
-                let _ = sender.send(opened.clone());
+    /// Opens a connection with the token of the last login, and once more with the next one if
+    /// that is refused and a client has logged in with another meanwhile.
+    async fn open(&self, key: &ConnectionKey, version: Version) -> Opened {
+        let _place = self.logins.enter(key.node).await?;
+        loop {
+            let token = self.token.borrow().clone();
+            match open(key.node, version, token.as_ref(), key.keyspace.as_deref(), self.group.clone()).await {
+                Err(Refusal::Credentials(_)) if *self.token.borrow() == token => {
+                    self.is_ended.set(true);
+                    return Err(Refusal::Ended);
+                }
+                Err(Refusal::Credentials(_)) => {}
+                opened => return opened,
             }
         }
     }
@@ -208,6 +232,39 @@ impl Role {
                 connection.is_open()
             }
         });
+    }
+}
+
+/// An opening in flight. If it does not end, its entry goes, and the requests that wait for it are
+/// refused.
+struct Opening {
+    role: Rc<Role>,
+    key: ConnectionKey,
+}
+
+impl Opening {
+    async fn run(self, version: Version) {
+        let opened = self.role.open(&self.key, version).await;
+        let mut kept = self.role.kept.borrow_mut();
+        let before = match &opened {
+            Ok(connection) => kept.insert(self.key.clone(), Kept::Open(connection.clone())),
+            Err(_) => kept.remove(&self.key),
+        };
+        drop(kept);
+        if let Some(Kept::Opening(waiting)) = before {
+            for sender in waiting {
+                let _ = sender.send(opened.clone());
+            }
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let mut kept = self.role.kept.borrow_mut();
+        if matches!(kept.get(&self.key), Some(Kept::Opening(_))) {
+            kept.remove(&self.key);
+        }
     }
 }
 
@@ -231,5 +288,39 @@ fn close_oldest(kept: &mut FxHashMap<ConnectionKey, Kept>) {
         && let Some(Kept::Open(connection)) = kept.remove(&key)
     {
         connection.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::start_lanes;
+
+    use super::*;
+
+    #[test]
+    fn opening_that_panics_or_is_dropped_refuses_the_requests_that_wait() {
+        let lanes = start_lanes(1);
+        lanes.block_on(0, lanes::Group::CONTROL, || async {
+            let role = Rc::new(Role::new("ann".into(), None, Rc::default()));
+            let node = ([127, 0, 0, 1], 9042).into();
+            let key = ConnectionKey { node, version: 5, keyspace: None };
+            for panics in [true, false] {
+                let (sender, receiver) = oneshot::channel();
+                assert!(role.waits_for(&key, sender));
+                let opening = Opening { role: role.clone(), key: key.clone() };
+                let task = async move {
+                    let _opening = opening;
+                    assert!(!panics, "this panic is part of the test");
+                    std::future::pending::<()>().await;
+                };
+                match panics {
+                    true => assert!(lanes::catch_panic(task).await.is_err()),
+                    false => drop(lanes::spawn(lanes::Group::CONTROL, task).cancel().await),
+                }
+                assert!(receiver.await.is_err(), "no connection");
+                assert!(role.kept.borrow().is_empty());
+            }
+        });
+        lanes.shutdown();
     }
 }

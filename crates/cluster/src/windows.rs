@@ -252,8 +252,8 @@ mod tests {
         NodeReport { levels: levels.iter().map(level).collect() }
     }
 
-    /// Divides a window of 100 places on two cores. Returns the places of each core, and its weights
-    /// of the levels.
+    /// Divides a window of 100 places on two cores. Returns the places of each core, with its
+    /// weight of each level.
     fn divide(levels: &[(&str, u16)], demand: [&[u32]; 2]) -> Vec<(u32, Vec<u32>)> {
         let lanes = testkit::start_lanes(1);
         let all = workload::Levels::new(lanes.clone());

@@ -35,6 +35,8 @@ enum Act {
     Later(Duration),
     /// Answers when the test says so.
     Hold,
+    /// Does not answer.
+    Never,
 }
 
 /// A node. It accepts every client that has [`TOKEN`].
@@ -116,6 +118,7 @@ impl Node {
                 encoder.auth_success(stream, None).expect("short");
                 return true;
             }
+            Request::AuthResponse(_) if matches!(script("wrong password"), Act::Never) => return true,
             Request::AuthResponse(_) => {
                 let failure = Failure::new(FailureKind::Authentication, "wrong".to_owned());
                 encoder.error(stream, &failure, &none).expect("short");
@@ -155,6 +158,7 @@ impl Node {
             }
             Act::Hold => self.held.borrow_mut().push_back(stream),
             Act::Close => return false,
+            Act::Never => {}
             Act::Later(time) => {
                 lanes::time::sleep(time).await;
                 encoder.void(stream, &none).expect("short");
@@ -273,7 +277,7 @@ fn equal_password_is_asked_once_and_a_wrong_one_is_answered_by_the_node() {
         assert_eq!(node.count("AUTH_RESPONSE"), 1);
         let wrong = Some(Bytes::from_static(b"\0ann\0wrong"));
         let refused = front.log_in(Version::V5, "ann", wrong, Group::CONTROL).await;
-        assert!(matches!(refused, Err(Refusal::Answered(answer)) if answer.opcode == Opcode::Error));
+        assert!(matches!(refused, Err(Refusal::Credentials(answer)) if answer.opcode == Opcode::Error));
     });
 }
 
@@ -504,5 +508,36 @@ fn request_that_would_wait_too_long_is_refused_at_once() {
         let expected = |text: &str| text.contains("'level'") && text.contains(&node.address.to_string());
         assert!(matches!(&refused, Err(Refusal::Unsent(text)) if expected(text)), "{refused:?}");
         drop(tasks);
+    });
+}
+
+#[test]
+fn node_has_eight_logins_in_flight_and_the_next_one_when_one_ends() {
+    on_lane(|| async {
+        let node = Node::start(|text| if text == "wrong password" { Act::Never } else { Act::Void });
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        let before = node.count("STARTUP");
+        let log_in = |n: u8| {
+            let (front, token) = (front.clone(), Bytes::from(format!("\0ann\0wrong {n}")));
+            let logging_in =
+                async move { front.log_in(Version::V5, "ann", Some(token), Group::CONTROL).await };
+            lanes::spawn(Group::CONTROL, logging_in)
+        };
+        let mut logins: Vec<_> = (0..12).map(log_in).collect();
+        let settle = || async {
+            // Requests of others are answered meanwhile.
+            for _ in 0..100 {
+                front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer");
+            }
+            node.count("STARTUP") - before
+        };
+        assert_eq!(settle().await, 8);
+        // One that waits leaves the line, and one in flight gives its place to the next.
+        logins.pop().expect("twelve").cancel().await;
+        logins.swap_remove(0).cancel().await;
+        assert_eq!(settle().await, 9);
+        drop(logins);
+        front.use_keyspace(&role, Version::V5, "ks").await.expect("places are free");
     });
 }

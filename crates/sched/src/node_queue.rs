@@ -10,10 +10,10 @@
 //! ```
 //!
 //! **Charge.** A level is charged with *occupancy*: the time for which its requests hold places. A
-//! request pays the mean time of its level when it is sent. Use beyond that is charged as it passes,
-//! and what is left unused pays for the next requests. So levels that always have requests waiting
-//! hold places in the ratio of their shares, whatever their requests cost, and slow requests delay
-//! other levels no longer than their answers take.
+//! request pays the mean time of its level when it is sent. Use beyond that is charged as it
+//! passes, and what is left unused pays for the next requests. So levels that always have requests
+//! waiting hold places in the ratio of their shares, whatever their requests cost, and slow
+//! requests delay other levels no longer than their answers take.
 //!
 //! **One place beyond the window.** The next level in order, if it has nothing in flight, does not
 //! wait for a place: all of them may be held by slow requests of other levels. The window is

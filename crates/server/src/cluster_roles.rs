@@ -32,7 +32,7 @@ pub(crate) async fn follow(core: &Core, front: &Front, remote: &Rc<cluster::Role
     copy(core, name, granted).await.map_err(|error| Refusal::Unsent(error.to_string()))
 }
 
-/// Lets the role here be as the cluster says.
+/// Lets the role here be as in the cluster.
 pub(crate) async fn copy(core: &Core, name: &str, mut granted: Vec<ClusterRole>) -> Result<(), Error> {
     if !granted.iter().any(|role| role.name == name) {
         granted.push(ClusterRole { name: name.to_owned(), can_login: true, is_superuser: false });
@@ -50,7 +50,7 @@ pub(crate) async fn follow_all(core: Weak<Core>) {
             return;
         }
         for remote in front.roles() {
-            // What was known stays until a node answers.
+            // Stays as it was until a node answers.
             let _ = follow(&core, front, &remote).await;
         }
     }

@@ -16,6 +16,7 @@ use crate::counters::add;
 use crate::failure;
 use crate::options::supported;
 use crate::output::Ended;
+use crate::session::Session;
 
 /// Authenticator class that tells drivers to send a name and a password.
 const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
@@ -161,15 +162,16 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
         return count_refusal(connection);
     };
     if let Some(front) = &core.front {
-        let version = connection.session.outgoing.encoder.borrow().version();
         // Without the first part, which may differ: equal passwords are one token.
-        let token = Some(Bytes::from(format!("\0{name}\0{password}")));
-        let result = front.log_in(version, name, token, core.access.handshake().group()).await;
-        let result = match result {
-            Ok(remote) => cluster_roles::follow(&core, front, &remote).await.map(|()| remote),
-            refused => refused,
+        let token = Bytes::from(format!("\0{name}\0{password}"));
+        return match ask_cluster(&connection.session, front, name, token).await {
+            Ok(Ok(remote)) => {
+                let followed = cluster_roles::follow(&core, front, &remote).await;
+                relayed_login(connection, stream, name, followed.map(|()| remote)).await
+            }
+            Ok(refused) => relayed_login(connection, stream, name, refused).await,
+            Err(error) => refuse_login(connection, stream, name, error).await,
         };
-        return relayed_login(connection, stream, name, result).await;
     }
     match core.access.authenticate_from(Some(connection.session.peer.ip()), name, password).await {
         Ok(login) => {
@@ -180,19 +182,52 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
             encoder.auth_success(stream, None).expect("no token");
             Ok(true)
         }
-        Err(error) => {
-            let (kind, text) = match error {
-                AuthError::Refused(text) => (FailureKind::Authentication, text),
-                AuthError::Overloaded(text) => (FailureKind::Overloaded, text),
-            };
-            audit::login(&connection.session, name, Some(&text));
-            // Delay the refusal, which slows down password guessing on each connection.
-            lanes::time::sleep(core.shared.config.auth_failure_delay).await;
-            add(&core.counters.auth_failures, 1);
-            connection.session.refuse(stream, &Failure::new(kind, text));
-            count_refusal(connection)
-        }
+        Err(error) => refuse_login(connection, stream, name, error).await,
     }
+}
+
+async fn refuse_login(
+    connection: &mut Connection,
+    stream: i16,
+    name: &str,
+    error: AuthError,
+) -> Result<bool, Ended> {
+    let (kind, text) = match error {
+        AuthError::Refused(text) => (FailureKind::Authentication, text),
+        AuthError::Overloaded(text) => (FailureKind::Overloaded, text),
+    };
+    let core = connection.session.core.clone();
+    audit::login(&connection.session, name, Some(&text));
+    // Delay the refusal, which slows down password guessing on each connection.
+    lanes::time::sleep(core.shared.config.auth_failure_delay).await;
+    add(&core.counters.auth_failures, 1);
+    connection.session.refuse(stream, &Failure::new(kind, text));
+    count_refusal(connection)
+}
+
+/// Asks the cluster to check a name and a password, within the limits of failed logins. A password
+/// that it has accepted lately is right.
+///
+/// # Errors
+/// The limits are reached: the cluster was not asked.
+async fn ask_cluster(
+    session: &Session,
+    front: &cluster::Front,
+    name: &str,
+    token: Bytes,
+) -> Result<Result<Rc<cluster::Role>, Refusal>, AuthError> {
+    let access = &session.core.access;
+    let attempt = access.begin_login(Some(session.peer.ip()), name)?;
+    if let Some(role) = front.kept_login(name, &token) {
+        return Ok(Ok(role));
+    }
+    let _slot = access.take_slot(attempt)?;
+    let version = session.outgoing.encoder.borrow().version();
+    let result = front.log_in(version, name, Some(token), access.handshake().group()).await;
+    if matches!(result, Err(Refusal::Credentials(_))) {
+        access.login_failed(attempt);
+    }
+    Ok(result)
 }
 
 /// Opens the session of a role that the cluster has judged. Returns true if it was accepted.
@@ -213,7 +248,7 @@ async fn relayed_login(
             session.outgoing.encoder.borrow_mut().auth_success(stream, None).expect("no token");
             return Ok(true);
         }
-        Err(Refusal::Answered(answer)) => {
+        Err(Refusal::Answered(answer) | Refusal::Credentials(answer)) => {
             audit::login(&session, name, Some("refused by the cluster"));
             lanes::time::sleep(core.shared.config.auth_failure_delay).await;
             add(&core.counters.auth_failures, 1);

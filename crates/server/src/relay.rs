@@ -297,7 +297,8 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
 pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Relayable) -> CqlRequest {
     let stream = request.stream;
     let answered = match result {
-        Relayable::Answer(answer) | Relayable::Refused(Refusal::Answered(answer)) => {
+        Relayable::Answer(answer)
+        | Relayable::Refused(Refusal::Answered(answer) | Refusal::Credentials(answer)) => {
             request.failed = answer.opcode == Opcode::Error;
             put(session, stream, answer)
         }
@@ -317,6 +318,11 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
             Err(request.failure(failure::unanswered(request.kind(), lost.to_string())))
         }
         Relayable::Own => unreachable!("the statement runs"),
+        Relayable::Refused(Refusal::Ended) => {
+            session.life.draining.set(true);
+            let role = session.role_name().unwrap_or_default();
+            Err(failure::unbound(access::ended(&role)))
+        }
         Relayable::Late => Err(request.failure(failure::timed_out(request.kind(), request.limit))),
     };
     if let Err(failure) = answered {

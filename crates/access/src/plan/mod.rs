@@ -2,6 +2,7 @@
 //! returns an error or the edits. It writes nothing. Without edits, there is nothing to do.
 
 mod check;
+mod copies;
 mod grants;
 mod levels;
 mod roles;
@@ -17,6 +18,7 @@ use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::Verifier;
 
+pub(crate) use copies::copy_edits;
 pub(crate) use levels::missing_level;
 pub(crate) use roles::EMPTY_PASSWORD;
 

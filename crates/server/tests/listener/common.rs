@@ -58,11 +58,32 @@ impl TestServer {
     }
 
     fn start_all(cores: usize, config: ServerConfig, wrap: Wrap, logger: Logger) -> TestServer {
+        TestServer::start_before(None, cores, config, wrap, logger)
+    }
+
+    /// Starts a server of one core in front of a cluster of one node.
+    pub fn start_front(node: &TestServer, config: ServerConfig) -> TestServer {
+        let options = cluster::FrontOptions { contacts: vec![node.at.cql], node_window: 128 };
+        let levels = workload::Levels::new(node.lanes.clone());
+        let open = move || cluster::Shared::open(options, levels);
+        let shared = node.lanes.block_on(0, Group::CONTROL, open);
+        let shared = shared.expect("the node answers");
+        TestServer::start_before(Some(shared), 1, config, Arc::new(|engine| engine), Logger::silent())
+    }
+
+    fn start_before(
+        shared: Option<Arc<cluster::Shared>>,
+        cores: usize,
+        config: ServerConfig,
+        wrap: Wrap,
+        logger: Logger,
+    ) -> TestServer {
         let lanes = testkit::Setup::new(cores).start();
         let server = Server::new(config, logger, cores);
         let joined = server.clone();
         testkit::open_roles(&lanes, &workload::Levels::new(lanes.clone()), move |engine, access| {
-            joined.join(PerCore { engine: wrap(engine), access, front: None });
+            let front = shared.clone().map(cluster::Front::new);
+            joined.join(PerCore { engine: wrap(engine), access, front });
         });
         let at = server.open_on(&lanes).expect("the ports open");
         TestServer { lanes, server, at }

@@ -4,6 +4,7 @@ mod answers;
 mod bad_input;
 mod common;
 mod connections;
+mod front;
 mod handshake;
 mod limits;
 mod long;

@@ -1,0 +1,67 @@
+//! A server in front of a cluster, of one node: another server.
+
+use crate::common::{ADMIN, Answer, TestServer, settings};
+use server::ServerConfig;
+use wire::{Compression, Version};
+
+/// Starts a node, and a front of one core before it.
+fn start() -> (TestServer, TestServer) {
+    let node = TestServer::start(1, settings());
+    let front = TestServer::start_front(&node, ServerConfig { auth_failures_max: 100, ..settings() });
+    (node, front)
+}
+
+#[test]
+fn failed_logins_are_limited_by_name_and_address() {
+    let (_node, front) = start();
+    let mut guesser = front.connect();
+    guesser.startup(Version::V5, Compression::None);
+    for _ in 0..20 {
+        assert_eq!(guesser.log_in("ann", "wrong").code(), 0x0100);
+    }
+    let Answer::Error(refused) = guesser.log_in("ann", "wrong") else { panic!("an error") };
+    assert!(refused.message.starts_with("Too many logins of ann failed from this address"), "{refused:?}");
+    front.client(Version::V4, ADMIN).run("SELECT * FROM system_schema.tables");
+}
+
+#[test]
+fn right_password_that_is_kept_needs_no_node() {
+    let (node, front) = start();
+    let mut session = front.client(Version::V5, ADMIN);
+    node.client(Version::V5, ADMIN).run("CREATE ROLE bob WITH PASSWORD = 'bob' AND LOGIN = true");
+    session.run("SELECT * FROM system_schema.tables");
+    drop(node);
+    front.client(Version::V5, ADMIN);
+    let mut other = front.connect();
+    other.startup(Version::V5, Compression::None);
+    assert_eq!(other.log_in("bob", "bob").code(), 0x1001, "the cluster cannot be asked");
+}
+
+#[test]
+fn sessions_end_when_a_node_refuses_their_password() {
+    let (node, front) = start();
+    let mut admin = node.client(Version::V5, ADMIN);
+    admin.run("CREATE ROLE ann WITH PASSWORD = 'old' AND LOGIN = true");
+    let (mut ann, mut idle) =
+        (front.client(Version::V5, ("ann", "old")), front.client(Version::V5, ("ann", "old")));
+    ann.run("LIST ROLES OF ann");
+    // The node closes the front's connections of the role. The next one is refused.
+    admin.run("ALTER ROLE ann WITH PASSWORD = 'new'");
+    for client in [&mut ann, &mut idle] {
+        let refused = loop {
+            match client.query("LIST ROLES OF ann") {
+                // In flight when the node closed the connection.
+                Answer::Error(failure) if failure.message.contains("was lost before it answered") => {}
+                other => break other,
+            }
+        };
+        assert_eq!(refused.code(), 0x2100, "{refused:?}");
+        assert!(format!("{refused:?}").contains("log in again"), "{refused:?}");
+        assert_eq!(client.receive(), None, "the session has ended");
+    }
+    let mut again = front.connect();
+    again.startup(Version::V5, Compression::None);
+    assert_eq!(again.log_in("ann", "old").code(), 0x0100, "the old password is kept no more");
+    assert_eq!(again.log_in("ann", "new"), Answer::AuthSuccess);
+    again.run("LIST ROLES OF ann");
+}
