@@ -13,7 +13,7 @@
 //! - [`CoreScheduler`]: decides for one core which group runs next, on which lane, for how long,
 //!   and when the core polls.
 //! - [`Starvation`]: detects another program that keeps the CPU from heavy work.
-//! - [`cluster`]: divides windows of nodes among several fronts.
+//! - [`cluster`]: divides windows and concurrency among several fronts.
 //! - [`control`]: sets the pace of background work, the delay of writes, and the limit of
 //!   statements in flight.
 //!
