@@ -17,6 +17,7 @@ mod front;
 mod granted;
 mod logins;
 mod node;
+mod key;
 mod open;
 mod prepared;
 mod role;
@@ -25,6 +26,7 @@ mod windows;
 
 pub use front::{Front, FrontOptions, Outgoing, Shared};
 pub use granted::ClusterRole;
+pub use key::RoutingKey;
 pub use prepared::{RemotePlan, StatementClass, WORD_WITHIN_BYTES};
 pub use role::Role;
 pub use windows::{LevelUsage, NodeUsage};

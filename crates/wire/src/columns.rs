@@ -142,6 +142,16 @@ impl<'a> ColumnsRef<'a> {
         self.count == 0
     }
 
+    /// Returns keyspace and table of the first column. `None`: there is no column.
+    pub fn table(&self) -> Option<(&'a str, &'a str)> {
+        let mut reader = Reader::new(self.bytes);
+        // They come first, whether they are those of all columns or of one. `read` has validated
+        // the bytes.
+        let read =
+            |reader: &mut Reader<'a>| Some((reader.string("keyspace").ok()?, reader.string("table").ok()?));
+        if self.count == 0 { None } else { read(&mut reader) }
+    }
+
     /// Decodes the descriptions.
     ///
     /// # Errors
@@ -177,4 +187,21 @@ impl<'a> ColumnsRef<'a> {
 pub(crate) fn read_count(reader: &mut Reader<'_>, field: &'static str) -> Result<usize, Error> {
     let count = reader.int(field)?;
     usize::try_from(count).map_err(|_| out_of_range(field, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_that_of_the_first_column() {
+        let column = |table: &'static str| ColumnSpec::new("ks", table, "c", &CqlType::Int);
+        let check = |columns: &[ColumnSpec<'_>], expected| {
+            let encoded = Columns::encode(Version::V5, columns).expect("short names");
+            assert_eq!(encoded.as_ref().table(), expected);
+        };
+        check(&[], None);
+        check(&[column("t"), column("t")], Some(("ks", "t")));
+        check(&[column("t"), column("other")], Some(("ks", "t")));
+    }
 }
