@@ -7,11 +7,19 @@
 //!                 └ UNPREPARED: PREPARE, then the request again   (prepared.rs)
 //! ```
 //!
-//! The cluster authenticates and authorizes. A front has no rights of its own: each connection to a
-//! node is opened with the credentials of the client whose requests it carries.
+//! The cluster authenticates and authorizes: each connection for requests is opened with the
+//! credentials of the client whose requests it carries. A role of the front's own only reads the
+//! system tables.
+//!
+//! ```text
+//!  thread `control` ─▶ PublishedTopology ─▶ CoreTopology ─▶ Candidates ─▶ node
+//!       (control.rs)                                            ▲
+//!                           RoutingKey: values ─▶ token ────────┘
+//! ```
 //!
 //! Every core has its own front with its own connections. Cores share the prepared statements.
 
+mod choice;
 mod connection;
 mod front;
 mod granted;
@@ -23,13 +31,16 @@ mod prepared;
 mod role;
 mod streams;
 mod windows;
+mod topology;
 
+pub use choice::{ATTEMPTS_MAX, Candidates, NodeLoad, ReplicaOrder};
 pub use front::{Front, FrontOptions, Outgoing, Shared};
 pub use granted::ClusterRole;
 pub use key::RoutingKey;
 pub use prepared::{RemotePlan, StatementClass, WORD_WITHIN_BYTES};
 pub use role::Role;
 pub use windows::{LevelUsage, NodeUsage};
+pub use topology::{ClusterNode, CoreTopology, NODES_MAX, PublishedTopology, Ring, Topology};
 
 use std::fmt;
 use std::net::SocketAddr;
