@@ -21,6 +21,7 @@
 
 mod choice;
 mod connection;
+mod events;
 mod front;
 mod granted;
 mod logins;
@@ -34,6 +35,7 @@ mod windows;
 mod topology;
 
 pub use choice::{ATTEMPTS_MAX, Candidates, NodeLoad, ReplicaOrder};
+pub use events::{Heard, follow_events};
 pub use front::{Front, FrontOptions, Outgoing, Shared};
 pub use granted::ClusterRole;
 pub use key::RoutingKey;

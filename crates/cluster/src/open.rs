@@ -44,7 +44,7 @@ pub(crate) struct NodeFacts {
 }
 
 /// Socket of a node with the state of its protocol.
-struct Opening {
+pub(crate) struct Opening {
     node: SocketAddr,
     encoder: Encoder,
     decoder: Decoder,
@@ -68,13 +68,7 @@ pub(crate) async fn open(
 ) -> Result<Rc<NodeConnection>, Refusal> {
     let opening = async {
         let mut opening = Opening::connect(node, version).await?;
-        match (opening.start_up().await?, token) {
-            (Some(_), Some(token)) => opening.authenticate(token).await?,
-            (None, None) => {}
-            // A role's connections must all be judged by passwords, or none.
-            (Some(_), None) => return Err(opening.differs("asks for a password")),
-            (None, Some(_)) => return Err(opening.differs("asks for no password")),
-        }
+        opening.log_in(token).await?;
         if let Some(keyspace) = keyspace {
             opening.use_keyspace(keyspace).await?;
         }
@@ -101,6 +95,24 @@ pub(crate) async fn probe(node: SocketAddr) -> Result<NodeFacts, Refusal> {
         unreachable!("the last version returns")
     };
     within(node, probing).await
+}
+
+/// Opens a connection to a node that sends its events.
+///
+/// # Errors
+/// Those of [`open`].
+pub(crate) async fn open_for_events(
+    node: SocketAddr,
+    version: Version,
+    token: Option<&Bytes>,
+) -> Result<Opening, Refusal> {
+    let opening = async {
+        let mut opening = Opening::connect(node, version).await?;
+        opening.log_in(token).await?;
+        opening.register().await?;
+        Ok(opening)
+    };
+    within(node, opening).await
 }
 
 async fn within<T>(node: SocketAddr, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
@@ -141,6 +153,17 @@ impl Opening {
         Ok(authenticator)
     }
 
+    /// Starts the protocol, with a client's token if the node asks for it.
+    async fn log_in(&mut self, token: Option<&Bytes>) -> Result<(), Refusal> {
+        match (self.start_up().await?, token) {
+            (Some(_), Some(token)) => self.authenticate(token).await,
+            (None, None) => Ok(()),
+            // A role's connections must all be judged by passwords, or none.
+            (Some(_), None) => Err(self.differs("asks for a password")),
+            (None, Some(_)) => Err(self.differs("asks for no password")),
+        }
+    }
+
     async fn authenticate(&mut self, token: &[u8]) -> Result<(), Refusal> {
         let answer = self.ask(&Request::AuthResponse(Some(token))).await?;
         let failure = match answer.response().map_err(|error| self.malformed(&error))? {
@@ -166,12 +189,31 @@ impl Opening {
         }
     }
 
+    /// Asks the node for all events of its kinds. It sends them from now on.
+    async fn register(&mut self) -> Result<(), Refusal> {
+        let answer = self.ask(&Request::Register(wire::EVENT_TYPES.to_vec())).await?;
+        match answer.opcode {
+            Opcode::Ready => Ok(()),
+            _ => Err(refused(answer)),
+        }
+    }
+
     /// Sends a message and waits for its answer.
     async fn ask(&mut self, request: &Request<'_>) -> Result<Envelope, Refusal> {
+        self.send(request).await?;
+        self.receive().await
+    }
+
+    /// Sends a message.
+    pub(crate) async fn send(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         self.encoder.request(0, request).map_err(|error| self.malformed(&error))?;
         let sent = self.writer.write_all(self.encoder.finish()).await;
         self.encoder.finish().clear();
-        sent.map_err(|error| self.lost(&error.to_string()))?;
+        sent.map_err(|error| self.lost(&error.to_string()))
+    }
+
+    /// Waits for the next message. Dropping the future loses nothing.
+    pub(crate) async fn receive(&mut self) -> Result<Envelope, Refusal> {
         loop {
             match self.decoder.decode(&mut self.input) {
                 Ok(Some(envelope)) => return Ok(envelope),
