@@ -21,20 +21,24 @@
 
 mod choice;
 mod connection;
+mod control;
 mod events;
 mod front;
 mod granted;
 mod logins;
 mod node;
 mod key;
+mod nodes;
 mod open;
 mod prepared;
+mod refused;
 mod role;
 mod streams;
 mod windows;
 mod topology;
 
 pub use choice::{ATTEMPTS_MAX, Candidates, NodeLoad, ReplicaOrder};
+pub use control::{Account, Control, ControlOptions, Notice, Refresh};
 pub use events::{Heard, follow_events};
 pub use front::{Front, FrontOptions, Outgoing, Shared};
 pub use granted::ClusterRole;

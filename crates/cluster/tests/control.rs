@@ -1,0 +1,275 @@
+//! The control plane and the events of a cluster, against scripted nodes.
+
+mod scripted;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use cluster::{Account, Control, ControlOptions, Heard, Notice, Topology, follow_events};
+use lanes::{Group, Lanes};
+use scripted::{Cluster, Member};
+use testkit::{start_lanes, until};
+use uuid::Uuid;
+use wire::{ChangeType, Event, SchemaChange, SchemaTarget, Version};
+
+/// Returns three nodes: two in `dc1`, one in `dc2`.
+fn members() -> Vec<Member> {
+    let member = |id, datacenter, rack, token, release| Member {
+        address: ([127, 0, 0, 1], 0).into(),
+        id,
+        datacenter,
+        rack,
+        tokens: vec![token],
+        release,
+        schema: 7,
+    };
+    vec![
+        member(3, "dc1", "r1", -100, "5.0.9"),
+        member(1, "dc1", "r2", 0, "4.1.10"),
+        member(2, "dc2", "r1", 100, "5.0.9"),
+    ]
+}
+
+/// Starts lanes with a cluster on them, and ends them after the test.
+fn with_cluster(one_port: bool, test: impl FnOnce(&Lanes, &Cluster)) {
+    let lanes = start_lanes(1);
+    let cluster = Cluster::start(&lanes, members(), one_port);
+    test(&lanes, &cluster);
+    lanes.shutdown();
+}
+
+type Notices = Arc<Mutex<Vec<Notice>>>;
+
+fn start(cluster: &Cluster, account: Option<(&str, &str)>) -> Result<(Control, Notices), String> {
+    let account =
+        account.map(|(user, password)| Account { user: user.to_owned(), password: password.to_owned() });
+    let options = ControlOptions { contacts: cluster.addresses()[..1].to_vec(), account, datacenter: None };
+    let notices = Notices::default();
+    let seen = notices.clone();
+    let control = Control::start(options, move |notice| seen.lock().expect("no panic").push(notice))?;
+    Ok((control, notices))
+}
+
+fn up(topology: &Topology) -> Vec<bool> {
+    topology.nodes().iter().map(|node| node.is_up).collect()
+}
+
+/// Returns the addresses of replicas.
+fn replicas(topology: &Topology, keyspace: &str, token: i64) -> Vec<SocketAddr> {
+    let nodes = topology.replicas(keyspace, token).iter();
+    nodes.map(|node| topology.nodes()[usize::from(*node)].address).collect()
+}
+
+const NETWORK: &str = "org.apache.cassandra.locator.NetworkTopologyStrategy";
+const SIMPLE: &str = "org.apache.cassandra.locator.SimpleStrategy";
+
+#[test]
+fn first_topology_has_nodes_versions_and_replicas() {
+    with_cluster(true, |_, cluster| {
+        cluster.script().keyspaces = vec![
+            ("both", vec![("class", NETWORK), ("dc1", "2"), ("dc2", "1")]),
+            ("simple", vec![("class", SIMPLE), ("replication_factor", "2")]),
+            ("local", vec![("class", "org.apache.cassandra.locator.LocalStrategy")]),
+        ];
+        let (control, _) = start(cluster, None).expect("starts");
+        let topology = control.topology().snapshot();
+        let at = cluster.addresses();
+        let nodes = topology.nodes();
+        // By host id, where the script has another order.
+        assert_eq!(nodes.iter().map(|node| node.address).collect::<Vec<_>>(), [at[1], at[2], at[0]]);
+        assert_eq!((&*nodes[0].datacenter, &*nodes[0].rack), ("dc1", "r2"));
+        assert_eq!(up(&topology), [true; 3]);
+        assert_eq!(&**topology.datacenter(), "dc1");
+        assert_eq!([0, 1, 2].map(|node| topology.is_local(node)), [true, false, true]);
+        assert_eq!(topology.release_version().map(|text| &**text), Some("4.1.10"));
+        assert_eq!(topology.schema_version(), Some(Uuid::from_u128(7)));
+        assert_eq!(replicas(&topology, "both", -5), [at[1], at[2], at[0]]);
+        assert_eq!(replicas(&topology, "both", 101), [at[0], at[1], at[2]]);
+        assert_eq!(replicas(&topology, "simple", 1), [at[2], at[0]]);
+        assert!(replicas(&topology, "local", 1).is_empty());
+    });
+}
+
+#[test]
+fn nodes_are_reached_at_ports_of_their_own() {
+    with_cluster(false, |_, cluster| {
+        let (control, _) = start(cluster, None).expect("starts");
+        let topology = control.topology().snapshot();
+        assert_eq!(up(&topology), [true; 3]);
+        let gone = cluster.addresses()[1];
+        cluster.script().away.push(gone);
+        until("the node is down", || {
+            let topology = control.topology().snapshot();
+            let node = topology.node_at(gone).expect("known");
+            up(&topology).iter().filter(|is_up| !**is_up).count() == 1 && !topology.nodes()[node].is_up
+        });
+    });
+}
+
+#[test]
+fn cluster_without_peers_v2_is_asked_in_the_older_form_once() {
+    with_cluster(true, |_, cluster| {
+        cluster.script().has_v2 = false;
+        let (control, _) = start(cluster, None).expect("starts");
+        let topology = control.topology().snapshot();
+        let port = cluster.addresses()[0].port();
+        assert_eq!(topology.nodes().len(), 3);
+        assert!(topology.nodes().iter().all(|node| node.address.port() == port && node.is_up));
+        let older = "release_version, schema_version FROM system.peers";
+        until("checks go on", || cluster.count(older) >= 3);
+        assert_eq!(cluster.count("peers_v2"), 1);
+    });
+}
+
+#[test]
+fn change_is_published_and_an_equal_state_is_not() {
+    with_cluster(true, |_, cluster| {
+        cluster.script().keyspaces = vec![("ks", vec![("class", NETWORK), ("dc1", "1")])];
+        let (control, _) = start(cluster, None).expect("starts");
+        let topology = control.topology();
+        let at = cluster.addresses();
+        assert_eq!(replicas(&topology.snapshot(), "ks", -5), [at[1]]);
+        let checks = cluster.count("peers_v2");
+        until("checks go on", || {
+            control.refresh().now();
+            cluster.count("peers_v2") >= checks + 5
+        });
+        assert_eq!(topology.version(), 1, "nothing has changed");
+        {
+            let mut script = cluster.script();
+            script.keyspaces = vec![("ks", vec![("class", NETWORK), ("dc2", "1")])];
+            script.members[0].schema = 8;
+        }
+        let is_moved = || replicas(&topology.snapshot(), "ks", -5) == [at[2]];
+        until("the replica is elsewhere", is_moved);
+        assert_eq!(topology.snapshot().schema_version(), None, "the nodes do not agree yet");
+        cluster.script().members.iter_mut().for_each(|member| member.schema = 8);
+        until("the nodes agree", || topology.snapshot().schema_version() == Some(Uuid::from_u128(8)));
+        // A node leaves: the others no longer show it.
+        cluster.script().members.remove(1);
+        until("the node is gone", || topology.snapshot().nodes().len() == 2);
+        assert!(topology.snapshot().node_at(at[1]).is_none());
+    });
+}
+
+#[test]
+fn cluster_that_is_away_keeps_its_last_topology() {
+    with_cluster(true, |_, cluster| {
+        cluster.script().keyspaces = vec![
+            ("ks", vec![("class", NETWORK), ("dc1", "1")]),
+            ("system_auth", vec![("class", SIMPLE), ("replication_factor", "1")]),
+        ];
+        let (control, notices) = start(cluster, None).expect("starts");
+        let at = cluster.addresses();
+        cluster.script().away = at.clone();
+        let count = |wanted: fn(&Notice) -> bool| {
+            notices.lock().expect("no panic").iter().filter(|notice| wanted(notice)).count()
+        };
+        until("it is away", || count(|notice| matches!(notice, Notice::Away(_))) == 1);
+        until("all nodes are down", || up(&control.topology().snapshot()) == [false; 3]);
+        let topology = control.topology().snapshot();
+        assert_eq!(replicas(&topology, "ks", -5), [at[1]]);
+        assert_eq!(topology.schema_version(), None);
+        cluster.script().away.clear();
+        until("it is back", || count(|notice| *notice == Notice::Back) == 1);
+        until("all nodes are up", || up(&control.topology().snapshot()) == [true; 3]);
+        assert_eq!(count(|notice| matches!(notice, Notice::Away(_))), 1, "reported once");
+        assert_eq!(count(|notice| *notice == Notice::RolesInOneCopy), 1);
+    });
+}
+
+#[test]
+fn refused_account_gets_one_sentence_with_the_remedy() {
+    with_cluster(true, |_, cluster| {
+        let check = |account, parts: &[&str]| {
+            let sentence = start(cluster, account).map(drop).expect_err("refused");
+            for part in parts {
+                assert!(sentence.contains(part), "{sentence} does not name {part}");
+            }
+            assert!(!sentence.contains('\n'), "{sentence}");
+        };
+        cluster.script().login = Some(("front", "right"));
+        check(Some(("front", "wrong")), &["refuses the role `front`", "wrong password", "--cluster-user"]);
+        check(None, &["asks for a password", "--cluster-user"]);
+        for (table, keyspace) in [
+            ("system.local", "system"),
+            ("system.peers_v2", "system"),
+            ("system_schema.keyspaces", "system_schema"),
+        ] {
+            cluster.script().forbidden = Some(table);
+            let remedy = format!("GRANT SELECT ON KEYSPACE {keyspace} TO \"front\"");
+            check(Some(("front", "right")), &[table, &remedy]);
+        }
+        cluster.script().forbidden = None;
+        assert!(start(cluster, Some(("front", "right"))).is_ok());
+        cluster.script().away = cluster.addresses();
+        check(Some(("front", "right")), &["cannot be reached", "--contact"]);
+    });
+}
+
+#[test]
+fn datacenter_is_checked_at_the_start() {
+    with_cluster(true, |_, cluster| {
+        let options = |datacenter: &str| ControlOptions {
+            contacts: cluster.addresses(),
+            account: None,
+            datacenter: Some(datacenter.to_owned()),
+        };
+        let control = Control::start(options("dc2"), drop).expect("starts");
+        assert_eq!(&**control.topology().snapshot().datacenter(), "dc2");
+        let sentence = Control::start(options("dc3"), drop).map(drop).expect_err("unknown");
+        assert!(sentence.contains("(dc1, dc2), got `dc3`"), "{sentence}");
+    });
+}
+
+/// Messages of [`follow_events`], in short.
+type Seen = Arc<Mutex<Vec<String>>>;
+
+#[test]
+fn events_are_passed_on_and_followed_on_another_node() {
+    with_cluster(true, |lanes, cluster| {
+        cluster.script().login = Some(("front", "right"));
+        let (control, _) = start(cluster, Some(("front", "right"))).expect("starts");
+        let token = Account { user: "front".to_owned(), password: "right".to_owned() }.token();
+        let seen = Seen::default();
+        let (topology, hears) = (control.topology().clone(), seen.clone());
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            let hear = move |heard: Heard<'_>| {
+                let text = match heard {
+                    Heard::Registered(node) => format!("at {node}"),
+                    Heard::Event { body, event } => {
+                        // The body is the node's own.
+                        let own = wire::Response::decode(Version::V4, wire::Opcode::Event, body);
+                        assert_eq!(own, Ok(wire::Response::Event(event.clone())));
+                        event.type_name().to_owned()
+                    }
+                    Heard::Lost(_) => "lost".to_owned(),
+                };
+                hears.lock().expect("no panic").push(text);
+            };
+            let follow = follow_events(topology, Version::V5, Some(token), hear);
+            lanes::spawn(Group::CONTROL, follow).detach();
+        });
+        let seen = || seen.lock().expect("no panic").clone();
+        until("a node sends its events", || seen().len() == 1);
+        let change = SchemaChange {
+            change: ChangeType::Created,
+            target: SchemaTarget::Keyspace,
+            keyspace: "ks".to_owned(),
+        };
+        let node = cluster.addresses()[1];
+        cluster.script().events = vec![
+            Event::Status { up: false, node },
+            Event::Topology { added: true, node },
+            Event::Schema(change),
+        ];
+        until("the events have arrived", || seen().len() == 4);
+        assert_eq!(seen()[1..], ["STATUS_CHANGE", "TOPOLOGY_CHANGE", "SCHEMA_CHANGE"]);
+        let first: SocketAddr = seen()[0][3..].parse().expect("an address");
+        cluster.script().away.push(first);
+        until("another node sends its events", || {
+            seen().last().is_some_and(|text| text.starts_with("at ") && *text != format!("at {first}"))
+        });
+        assert_eq!(seen()[4], "lost");
+    });
+}
