@@ -43,11 +43,10 @@ impl NodeLoad {
     /// Returns true if one more request would load this node less than another:
     /// `(in flight + queued + 1) ÷ part`, compared without division.
     fn is_below(&self, other: &NodeLoad) -> bool {
-        let requests = |load: &NodeLoad| u64::from(load.in_flight) + u64::from(load.queued) + 1;
+        let requests =
+            |load: &NodeLoad| u64::from(load.in_flight.saturating_add(load.queued).saturating_add(1));
         let part = |load: &NodeLoad| u64::from(load.part.max(1));
-        // At most 2^33 × 2^32 requests: 128 bits cannot overflow.
-        let weighted = |load, part| u128::from(requests(load)) * u128::from(part);
-        weighted(self, part(other)) < weighted(other, part(self))
+        requests(self) * part(other) < requests(other) * part(self)
     }
 }
 
