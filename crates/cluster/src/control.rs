@@ -41,7 +41,8 @@ use crate::topology::{ClusterNode, PublishedTopology, Ring, Topology};
 /// Interval of the checks.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Time between two checks, at least: a storm of events causes 20 a second.
+/// Time between a wake-up and its check. The driver gets the same events from nodes, and opens or
+/// tests its connections first. A storm of events causes at most 20 checks a second.
 const CHECK_AFTER: Duration = Duration::from_millis(50);
 
 /// Silence of a connection after which it is tested, and time limit of that test.
@@ -113,7 +114,7 @@ pub struct Control {
 pub struct Refresh(Arc<Notify>);
 
 impl Refresh {
-    /// Asks for a check, such as after an event of a node. Calls within 50 ms cause one.
+    /// Asks for a check, such as after an event of a node. It begins 50 ms later, and calls until then cause one.
     pub fn now(&self) {
         self.0.notify_one();
     }
@@ -209,8 +210,8 @@ async fn run(
     }
     let mut is_away = false;
     loop {
-        tokio::time::sleep(CHECK_AFTER).await;
         let _ = tokio::time::timeout(CHECK_EVERY - CHECK_AFTER, refresh.0.notified()).await;
+        tokio::time::sleep(CHECK_AFTER).await;
         let checked = watch.check().await;
         if is_away != checked.is_err() {
             is_away = checked.is_err();
