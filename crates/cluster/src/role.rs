@@ -301,7 +301,12 @@ mod tests {
     fn opening_that_panics_or_is_dropped_refuses_the_requests_that_wait() {
         let lanes = start_lanes(1);
         lanes.block_on(0, lanes::Group::CONTROL, || async {
-            let role = Rc::new(Role::new("ann".into(), None, Rc::new(Cell::new(lanes::Group::CONTROL)), Rc::default()));
+            let role = Rc::new(Role::new(
+                "ann".into(),
+                None,
+                Rc::new(Cell::new(lanes::Group::CONTROL)),
+                Rc::default(),
+            ));
             let node = ([127, 0, 0, 1], 9042).into();
             let key = ConnectionKey { node, version: 5, keyspace: None };
             for panics in [true, false] {
