@@ -37,6 +37,8 @@ pub struct NodeLoad {
     pub queued: u32,
     /// The core's part of the node's window, requests. 0 counts as 1.
     pub part: u32,
+    /// True if this core could not reach the node a moment ago: it counts as down.
+    pub is_avoided: bool,
 }
 
 impl NodeLoad {
@@ -84,7 +86,7 @@ impl<'a> Candidates<'a> {
             return None;
         }
         let topology = self.topology;
-        let is_up = |node: usize| topology.nodes()[node].is_up;
+        let is_up = |node: usize| topology.nodes()[node].is_up && !load(node).is_avoided;
         let is_near = |node: usize| is_up(node) && topology.is_local(node);
         let chosen = self
             .best_replica(is_near, &load)
@@ -94,6 +96,11 @@ impl<'a> Candidates<'a> {
         self.tried[self.attempts] = u16::try_from(chosen).expect("an index has 16 bits");
         self.attempts += 1;
         Some(chosen)
+    }
+
+    /// Lets all nodes be tried again.
+    pub fn restart(&mut self) {
+        self.attempts = 0;
     }
 
     fn best_replica(
@@ -150,7 +157,7 @@ mod tests {
     use crate::topology::tests::node;
     use crate::topology::{ClusterNode, Ring};
 
-    const IDLE: NodeLoad = NodeLoad { in_flight: 0, queued: 0, part: 8 };
+    const IDLE: NodeLoad = NodeLoad { in_flight: 0, queued: 0, part: 8, is_avoided: false };
 
     /// Nodes per rack in a cluster of two datacenters with three racks each.
     const PER_RACK: usize = 2;
@@ -250,6 +257,7 @@ mod tests {
                     in_flight: random.below(5) as u32,
                     queued: random.below(3) as u32,
                     part: random.pick(&[0, 1, 4, 8]),
+                    is_avoided: false,
                 })
                 .collect();
             let order = random.pick(&[ReplicaOrder::LeastLoaded, ReplicaOrder::Ring]);
@@ -285,7 +293,7 @@ mod tests {
 
     #[test]
     fn part_of_the_window_weighs_the_load() {
-        let load = |in_flight, queued, part| NodeLoad { in_flight, queued, part };
+        let load = |in_flight, queued, part| NodeLoad { in_flight, queued, part, is_avoided: false };
         assert!(load(7, 0, 32).is_below(&load(3, 0, 8)));
         assert!(!load(3, 0, 8).is_below(&load(3, 0, 8)));
         assert!(load(1, 1, 0).is_below(&load(2, 1, 1)));

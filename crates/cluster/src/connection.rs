@@ -26,12 +26,12 @@ const UNSENT_BYTES_MAX: usize = 4 << 20;
 /// Capacity of the input buffer, bytes.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// Interval at which a silent connection checks whether it was closed.
-const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// Silence after which a node with requests in flight is asked for a sign of life, and time limit
+/// of that sign. Then the connection is closed, and its requests are lost.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Time after which a connection is closed that has requests in flight, and no bytes from its node:
-/// all of them are past the usual time limit.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// The same for a node without requests in flight.
+const IDLE_SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Work units of one answer without its body: 0.5 µs.
 const ANSWER_UNITS: u32 = 5;
@@ -53,6 +53,8 @@ pub(crate) struct NodeConnection {
     used_ns: Cell<u64>,
     /// Time of the last bytes from the node, ns of the monotonic clock.
     heard_ns: Cell<u64>,
+    /// True while a sign of life is expected.
+    is_asked: Cell<bool>,
 }
 
 impl NodeConnection {
@@ -76,6 +78,7 @@ impl NodeConnection {
             is_closed: Cell::new(false),
             used_ns: Cell::new(lanes::time::monotonic_ns()),
             heard_ns: Cell::new(lanes::time::monotonic_ns()),
+            is_asked: Cell::new(false),
         });
         let spawn_in = group.get();
         let reading = connection.clone().read(reader, decoder, input, group);
@@ -93,11 +96,22 @@ impl NodeConnection {
         self.streams.borrow().in_flight()
     }
 
-    /// Returns true if the node does not answer: requests are in flight, the last of which is old.
-    fn is_silent(&self) -> bool {
-        let since_ns = self.heard_ns.get().max(self.used_ns.get());
-        let silence_ns = lanes::time::monotonic_ns().saturating_sub(since_ns);
-        self.in_flight() > 0 && u128::from(silence_ns) >= SILENCE_MAX.as_nanos()
+    /// Asks a node that was silent for [`SILENCE_MAX`] for a sign of life, if requests wait for it,
+    /// or it was silent for long. Returns false if it was asked before, and has not answered.
+    fn is_alive(self: &Rc<Self>) -> bool {
+        if self.is_asked.get() {
+            return false;
+        }
+        let silence_ns = lanes::time::monotonic_ns().saturating_sub(self.heard_ns.get());
+        if self.in_flight() == 0 && u128::from(silence_ns) < IDLE_SILENCE_MAX.as_nanos() {
+            return true;
+        }
+        self.is_asked.set(true);
+        // It is no use of the connection.
+        let used_ns = self.used_ns.get();
+        let asked = self.ask(&Request::Options);
+        self.used_ns.set(used_ns);
+        asked.is_ok()
     }
 
     /// Returns the time of the last request, ns of the monotonic clock.
@@ -176,7 +190,7 @@ impl NodeConnection {
             let socket = self.socket.borrow().clone();
             let Some(socket) = socket else { return };
             // Looks from time to time whether the connection was closed.
-            match lanes::time::timeout(CHECK_EVERY, socket.writable()).await {
+            match lanes::time::timeout(SILENCE_MAX, socket.writable()).await {
                 Ok(Ok(())) | Err(_) => {}
                 Ok(Err(_)) => return self.close(),
             }
@@ -208,7 +222,7 @@ impl NodeConnection {
 
     /// Passes on the answers that have arrived, then waits for more. `None`: the connection ended.
     async fn read_some(
-        &self,
+        self: &Rc<Self>,
         reader: &mut OwnedReadHalf,
         decoder: &mut Decoder,
         input: &mut BytesMut,
@@ -238,13 +252,14 @@ impl NodeConnection {
             return None;
         }
         input.reserve(INPUT_BYTES);
-        match lanes::time::timeout(CHECK_EVERY, reader.read_buf(input)).await {
+        match lanes::time::timeout(SILENCE_MAX, reader.read_buf(input)).await {
             Ok(Ok(n)) if n > 0 => {
                 self.heard_ns.set(lanes::time::monotonic_ns());
+                self.is_asked.set(false);
                 Some(())
             }
             Ok(_) => None,
-            Err(_) => (!self.is_silent()).then_some(()),
+            Err(_) => self.is_alive().then_some(()),
         }
     }
 

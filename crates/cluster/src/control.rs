@@ -114,7 +114,8 @@ pub struct Control {
 pub struct Refresh(Arc<Notify>);
 
 impl Refresh {
-    /// Asks for a check, such as after an event of a node. It begins 50 ms later, and calls until then cause one.
+    /// Asks for a check, such as after an event of a node. It begins 50 ms later, and calls until
+    /// then cause one.
     pub fn now(&self) {
         self.0.notify_one();
     }

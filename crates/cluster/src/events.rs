@@ -104,7 +104,7 @@ fn live_node(topology: &PublishedTopology) -> Option<SocketAddr> {
     let topology = topology.snapshot();
     let turn = lanes::random::u64() as usize;
     let mut candidates = Candidates::new(&topology, None, ReplicaOrder::LeastLoaded, turn);
-    let node = candidates.next(|_| NodeLoad { in_flight: 0, queued: 0, part: 1 })?;
+    let node = candidates.next(|_| NodeLoad { in_flight: 0, queued: 0, part: 1, is_avoided: false })?;
     Some(topology.nodes()[node].address)
 }
 

@@ -19,6 +19,7 @@ use sched::{NodeId, NodeQueue, NodeSpec};
 use workload::{Effective, LevelEntry};
 
 use crate::Refusal;
+use crate::choice::NodeLoad;
 use crate::windows::{CorePart, LevelReport, NodeReport, first_entitlement};
 
 /// Requests of a level that wait for a node on one core, at most. Their bodies are charged to the
@@ -70,20 +71,20 @@ impl Node {
         }
     }
 
-    /// Returns true if the node could not be reached a moment ago.
-    pub(crate) fn is_avoided(&self, now_ns: u64) -> bool {
-        self.avoided_until_ns.get() > now_ns
-    }
-
     /// Avoids a node that could not be reached.
     pub(crate) fn avoid(&self) {
         self.avoided_until_ns.set(lanes::time::monotonic_ns() + AVOIDED.as_nanos() as u64);
     }
 
-    /// Returns the requests in flight and waiting, and the window.
-    pub(crate) fn load(&self) -> Load {
+    /// Returns its requests on this core, for the choice among nodes.
+    pub(crate) fn load(&self, now_ns: u64) -> NodeLoad {
         let queue = self.queue.borrow();
-        Load { requests: u64::from(queue.in_flight()) + queue.queued() as u64, window: queue.window() }
+        NodeLoad {
+            in_flight: queue.in_flight(),
+            queued: u32::try_from(queue.queued()).unwrap_or(u32::MAX),
+            part: queue.window(),
+            is_avoided: self.avoided_until_ns.get() > now_ns,
+        }
     }
 
     /// Returns the use of the node on this core.
@@ -199,19 +200,5 @@ impl Drop for Place {
         if waits {
             self.node.give();
         }
-    }
-}
-
-/// Requests at a node, beside what it takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    requests: u64,
-    window: u32,
-}
-
-impl Load {
-    /// Returns true if a request goes to this node rather than to the other.
-    pub(crate) fn is_less_than(self, other: Load) -> bool {
-        (self.requests + 1) * u64::from(other.window) < (other.requests + 1) * u64::from(self.window)
     }
 }

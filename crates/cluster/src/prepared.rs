@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
+use crate::key::RoutingKey;
+
 /// Kind of a statement, from its first word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatementClass {
@@ -72,6 +74,10 @@ pub struct RemotePlan {
     pub given_keyspace: Option<Arc<str>>,
     /// Its kind.
     pub class: StatementClass,
+    /// True for a conditional write.
+    pub is_conditional: bool,
+    /// Markers of the partition key, if it is bound.
+    pub routing: Option<RoutingKey>,
 }
 
 /// Statements that a front remembers, at most. Clients prepare forgotten ones again.
@@ -179,6 +185,8 @@ mod tests {
             connection_keyspace: None,
             given_keyspace: None,
             class: StatementClass::Other,
+            is_conditional: false,
+            routing: None,
         };
         let (shared, core) = (SharedPlans::default(), CorePlans::default());
         for n in 0..=PLANS_MAX {
@@ -200,6 +208,8 @@ mod tests {
             connection_keyspace: None,
             given_keyspace: None,
             class: StatementClass::Other,
+            is_conditional: false,
+            routing: None,
         };
         let (shared, one, other) = (SharedPlans::default(), CorePlans::default(), CorePlans::default());
         // Clients prepare on one core, and execute on another.

@@ -70,6 +70,21 @@ impl Topology {
         Topology { nodes, is_local, datacenter, ring, version: 0 }
     }
 
+    /// Creates a topology of live nodes of which only the addresses are known.
+    #[must_use]
+    pub fn of_addresses(addresses: &[SocketAddr]) -> Topology {
+        let node = |(number, address): (u128, &SocketAddr)| ClusterNode {
+            host_id: Uuid::from_u128(number),
+            address: *address,
+            datacenter: "datacenter1".into(),
+            rack: "rack1".into(),
+            release_version: None,
+            schema_version: None,
+            is_up: true,
+        };
+        Topology::new((0..).zip(addresses).map(node).collect(), "datacenter1".into(), Arc::default())
+    }
+
     /// Returns the nodes, by host id. Their positions are the indexes of this topology.
     #[must_use]
     pub fn nodes(&self) -> &[ClusterNode] {

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use cluster::{Front, FrontOptions, Outgoing, Refusal, Role, Shared};
+use cluster::{
+    ClusterNode, Front, Outgoing, PublishedTopology, Refusal, ReplicaOrder, Ring, Role, Route, Shared,
+    Topology,
+};
 use lanes::net::TcpStream;
 use lanes::{Group, Task};
 use testkit::start_lanes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{
-    ChangeType, Columns, Decoder, Direction, Encoder, Envelope, Execute, Failure, FailureKind, Flags,
-    Framing, Limits, Opcode, Prelude, Prepare, PreparedHead, Query, Request, Response, SchemaChange,
+    ChangeType, ColumnSpec, Columns, Decoder, Direction, Encoder, Envelope, Execute, Failure, FailureKind,
+    Flags, Framing, Limits, Opcode, Prelude, Prepare, PreparedHead, Query, Request, Response, SchemaChange,
     SchemaTarget, Version,
 };
 use workload::{Effective, LevelSpec, Levels};
@@ -28,6 +31,8 @@ enum Act {
     SetKeyspace(&'static str),
     SchemaChange,
     Prepared(&'static [u8]),
+    /// The same, with a bound partition key of the table `ks.t`.
+    PreparedKey(&'static [u8]),
     Unprepared(&'static [u8]),
     /// Closes the connection.
     Close,
@@ -37,6 +42,12 @@ enum Act {
     Hold,
     /// Does not answer.
     Never,
+    /// Reads nothing any more, as a stopped process.
+    Freeze,
+    /// ERROR: the node is starting.
+    Bootstrapping,
+    /// ERROR of another kind, which passes.
+    Truncate,
 }
 
 /// A node. It accepts every client that has [`TOKEN`].
@@ -124,6 +135,10 @@ impl Node {
                 encoder.error(stream, &failure, &none).expect("short");
                 return true;
             }
+            Request::Options => {
+                encoder.supported::<&str>(stream, &[]).expect("short");
+                return true;
+            }
             Request::Query(query) => format!("QUERY {}", query.text),
             Request::Prepare(prepare) => format!("PREPARE {}", prepare.text),
             Request::Execute(execute) => format!("EXECUTE {}", String::from_utf8_lossy(execute.id)),
@@ -152,6 +167,19 @@ impl Node {
                 };
                 encoder.prepared(stream, &head, &none).expect("short");
             }
+            Act::PreparedKey(id) => {
+                let key = [ColumnSpec::new("ks", "t", "k", &schema::CqlType::Int)];
+                let bind = Columns::encode(Version::V5, &key).expect("one");
+                let none_bound = Columns::encode(Version::V5, &[]).expect("none");
+                let head = PreparedHead {
+                    id,
+                    result_metadata_id: b"r",
+                    bind: &bind,
+                    partition_key_indexes: &[0],
+                    result: &none_bound,
+                };
+                encoder.prepared(stream, &head, &none).expect("short");
+            }
             Act::Unprepared(id) => {
                 let failure = Failure::new(FailureKind::Unprepared(id.to_vec()), "unknown".to_owned());
                 encoder.error(stream, &failure, &none).expect("short");
@@ -159,6 +187,15 @@ impl Node {
             Act::Hold => self.held.borrow_mut().push_back(stream),
             Act::Close => return false,
             Act::Never => {}
+            Act::Freeze => std::future::pending().await,
+            Act::Bootstrapping => {
+                let failure = Failure::new(FailureKind::Bootstrapping, "starting".to_owned());
+                encoder.error(stream, &failure, &none).expect("short");
+            }
+            Act::Truncate => {
+                let failure = Failure::new(FailureKind::Truncate, "no".to_owned());
+                encoder.error(stream, &failure, &none).expect("short");
+            }
             Act::Later(time) => {
                 lanes::time::sleep(time).await;
                 encoder.void(stream, &none).expect("short");
@@ -206,8 +243,12 @@ async fn front(nodes: &[SocketAddr]) -> Rc<Front> {
 
 /// Opens a front with a window of each node, for these levels.
 async fn front_with(nodes: &[SocketAddr], node_window: u32, levels: Arc<Levels>) -> Rc<Front> {
-    let options = FrontOptions { contacts: nodes.to_vec(), node_window };
-    Front::new(Shared::open(options, levels).await.expect("a node answers"))
+    front_of(Topology::of_addresses(nodes), node_window, levels).await
+}
+
+async fn front_of(topology: Topology, node_window: u32, levels: Arc<Levels>) -> Rc<Front> {
+    let topology = Arc::new(PublishedTopology::new(topology));
+    Front::new(Shared::open(node_window, levels, topology).await.expect("a node answers"))
 }
 
 /// Creates a level with shares. Returns its options.
@@ -232,6 +273,9 @@ fn outgoing(request: &Request<'_>, is_read: bool, keyspace: Option<&str>) -> Out
     Outgoing {
         effective: Rc::new(Effective::of(levels.catalog().default_level())),
         until_ns: u64::MAX,
+        route: None,
+        order: ReplicaOrder::LeastLoaded,
+        was_sent: Cell::new(false),
         is_read,
         version: Version::V5,
         keyspace,
@@ -295,7 +339,7 @@ fn forgotten_statement_is_prepared_again_once() {
         let front = front(&[node.address]).await;
         let role = log_in(&front).await;
         let prepare = outgoing(&Request::Prepare(Prepare { text: "SELECT a", keyspace: None }), false, None);
-        front.prepare(&role, &prepare, "SELECT a", None).await.expect("prepared");
+        front.prepare(&role, &prepare, "SELECT a", None, false).await.expect("prepared");
         assert!(front.plan(b"id").is_some() && front.plan(b"never").is_none());
         let execute = |id| outgoing(&Request::Execute(Execute { id, ..Execute::default() }), true, None);
         for _ in 0..2 {
@@ -324,7 +368,7 @@ fn statement_that_one_node_knows_is_prepared_at_the_node_that_is_asked() {
         let front = front(&nodes.clone().map(|node| node.address)).await;
         let role = log_in(&front).await;
         let prepare = outgoing(&Request::Prepare(Prepare { text: "SELECT a", keyspace: None }), false, None);
-        front.prepare(&role, &prepare, "SELECT a", None).await.expect("prepared");
+        front.prepare(&role, &prepare, "SELECT a", None, false).await.expect("prepared");
         let execute = outgoing(&Request::Execute(Execute { id: b"id", ..Execute::default() }), true, None);
         for _ in 0..6 {
             assert!(is_void(&front.send(&role, &execute).await.expect("an answer")));
@@ -427,9 +471,8 @@ fn next_node_is_asked_if_one_cannot_be_reached() {
         for _ in 0..4 {
             assert!(is_void(&front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer")));
         }
-        let nobody =
-            Shared::open(FrontOptions { contacts: vec![gone], node_window: 1 }, Levels::new(lanes::handle()));
-        let nobody = nobody.await;
+        let topology = Arc::new(PublishedTopology::new(Topology::of_addresses(&[gone])));
+        let nobody = Shared::open(1, Levels::new(lanes::handle()), topology).await;
         assert!(nobody.is_err_and(|reason| reason.contains(&gone.to_string())));
     });
 }
@@ -539,5 +582,98 @@ fn node_has_eight_logins_in_flight_and_the_next_one_when_one_ends() {
         assert_eq!(settle().await, 9);
         drop(logins);
         front.use_keyspace(&role, Version::V5, "ks").await.expect("places are free");
+    });
+}
+
+/// Returns a topology of nodes with a keyspace `ks`. Token 0 and those below it are on the first
+/// node, all others on the second.
+fn two_replicas(nodes: &[SocketAddr]) -> Topology {
+    let mut ring = Ring::new(vec![0, i64::MAX]);
+    let placement = ring.add_placement(|token, replicas| replicas.push(u16::from(token > 0)));
+    ring.add_keyspace("ks", placement.expect("few"));
+    let known = Topology::of_addresses(nodes).nodes().to_vec();
+    Topology::new(known, "datacenter1".into(), Arc::new(ring))
+}
+
+#[test]
+fn request_goes_to_a_replica_of_its_partition() {
+    on_lane(|| async {
+        let nodes = [(); 2].map(|()| {
+            Node::start(|text| match text {
+                "PREPARE SELECT a" => Act::PreparedKey(b"id"),
+                _ => Act::Void,
+            })
+        });
+        let topology = two_replicas(&nodes.clone().map(|node| node.address));
+        let front = front_of(topology, 128, Levels::new(lanes::handle())).await;
+        let role = log_in(&front).await;
+        let prepare = outgoing(&Request::Prepare(Prepare { text: "SELECT a", keyspace: None }), false, None);
+        front.prepare(&role, &prepare, "SELECT a", None, false).await.expect("prepared");
+        let plan = front.plan(b"id").expect("prepared");
+        let mut expected = [0, 0];
+        for key in 0..40_i32 {
+            let value = key.to_be_bytes();
+            let mut values = wire::ValuesBuf::new();
+            values.push(wire::Value::Bytes(&value)).expect("one");
+            let execute =
+                outgoing(&Request::Execute(Execute { id: b"id", ..Execute::default() }), true, None);
+            let route = Route::of(&plan, &values.values());
+            let token = route.as_ref().expect("the key is bound").token;
+            expected[usize::from(token > 0)] += 1;
+            front.send(&role, &Outgoing { route, ..execute }).await.expect("an answer");
+        }
+        assert_eq!(nodes.map(|node| node.count("EXECUTE id")), expected);
+        assert!(expected.iter().all(|requests| *requests > 5), "both have some: {expected:?}");
+    });
+}
+
+#[test]
+fn node_that_is_down_is_not_asked() {
+    on_lane(|| async {
+        let nodes = [(); 2].map(|()| Node::start(|_| Act::Void));
+        let mut known = Topology::of_addresses(&nodes.clone().map(|node| node.address)).nodes().to_vec();
+        known[0] = ClusterNode { is_up: false, ..known[0].clone() };
+        let topology = Topology::new(known, "datacenter1".into(), Arc::default());
+        let front = front_of(topology, 128, Levels::new(lanes::handle())).await;
+        let role = log_in(&front).await;
+        for _ in 0..10 {
+            front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer");
+        }
+        assert_eq!(nodes.map(|node| node.count("QUERY SELECT 1")), [0, 10]);
+    });
+}
+
+#[test]
+fn write_that_a_starting_node_refuses_goes_to_the_next_one_and_other_errors_pass() {
+    on_lane(|| async {
+        let starting = Node::start(|_| Act::Bootstrapping);
+        let node = Node::start(|text| if text.ends_with("bad") { Act::Truncate } else { Act::Void });
+        let front = front(&[starting.address, node.address]).await;
+        let role = log_in(&front).await;
+        for _ in 0..4 {
+            let answer = front.send(&role, &query("INSERT good", false, None)).await.expect("an answer");
+            assert!(is_void(&answer), "the other node takes it");
+        }
+        assert!(starting.count("QUERY INSERT good") > 0, "it was asked");
+        let answer = front.send(&role, &query("INSERT bad", false, None)).await.expect("an answer");
+        assert_eq!((answer.opcode, node.count("QUERY INSERT bad")), (Opcode::Error, 1));
+    });
+}
+
+#[test]
+fn read_of_a_silent_node_is_sent_to_the_next_one() {
+    on_lane(|| async {
+        let silent = Node::start(|text| if text == "QUERY SELECT 1" { Act::Freeze } else { Act::Void });
+        let node = Node::start(|_| Act::Void);
+        let front = front(&[silent.address, node.address]).await;
+        let role = log_in(&front).await;
+        // Each is asked first at one node or the other.
+        for _ in 0..2 {
+            let answer = front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer");
+            assert!(is_void(&answer));
+        }
+        assert_eq!((silent.count("QUERY SELECT 1"), node.count("QUERY SELECT 1")), (1, 2));
+        let write = front.send(&role, &query("INSERT 1", false, None)).await;
+        assert!(write.is_ok() || matches!(write, Err(Refusal::Unsent(_))), "not lost: {write:?}");
     });
 }

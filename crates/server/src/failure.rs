@@ -87,7 +87,12 @@ pub(crate) fn too_large(text: &str, bytes: usize, bytes_max: usize) -> Error {
 
 /// Returns the error of a statement that exceeded its time limit.
 pub(crate) fn timed_out(kind: StatementKind, limit: Duration) -> Error {
-    unanswered(kind, format!("Operation timed out after {} ms", limit.as_millis()))
+    unanswered(kind, timed_out_text(limit))
+}
+
+/// Returns the text for a statement that exceeded its time limit.
+pub(crate) fn timed_out_text(limit: Duration) -> String {
+    format!("Operation timed out after {} ms", limit.as_millis())
 }
 
 /// Returns the error of a statement that may have been executed, by its kind.

@@ -11,11 +11,12 @@
 //! USE opens a connection with that keyspace, so that a node judges it. It is never passed on:
 //! clients share connections to nodes.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use cluster::{Front, Outgoing, Refusal, StatementClass, WORD_WITHIN_BYTES};
-use cql::ast::{ListServiceLevels, Statement as Tree};
+use cluster::{Front, Outgoing, Refusal, ReplicaOrder, Route, StatementClass, WORD_WITHIN_BYTES};
+use cql::ast::{IfClause, ListServiceLevels, Statement as Tree};
 use wire::{Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request};
 use workload::WaitingStatement;
 
@@ -51,7 +52,7 @@ enum RelayWork {
     /// Nothing.
     Pass,
     /// The statement is remembered.
-    Prepare { text: Box<str>, given_keyspace: Option<Box<str>> },
+    Prepare { text: Box<str>, given_keyspace: Option<Box<str>>, is_conditional: bool },
     /// The session uses this keyspace from now on.
     Use(Box<str>),
     /// The cluster is asked for this role, then this server runs the statement.
@@ -83,10 +84,12 @@ pub(crate) fn relay(
     request: &mut CqlRequest,
 ) -> Result<Option<Relay>, Failure> {
     let Some(front) = &session.core.front else { return Ok(None) };
-    let Some((work, class, consistency)) = work(front, session, envelope, request)? else { return Ok(None) };
+    let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
+    let Target { work, class, consistency, route } = target;
     request.form.consistency = consistency;
     request.form.kind = match class {
         StatementClass::Read => StatementKind::Read,
+        StatementClass::Write if envelope.opcode == Opcode::Batch => StatementKind::Batch,
         StatementClass::Write => StatementKind::Write,
         StatementClass::Use | StatementClass::Other => StatementKind::Other,
     };
@@ -100,6 +103,9 @@ pub(crate) fn relay(
     let limit_ns = u64::try_from(request.limit.as_nanos()).unwrap_or(u64::MAX);
     let outgoing = Outgoing {
         effective: request.effective.clone(),
+        order: order_of(consistency, route.as_ref()),
+        route,
+        was_sent: Cell::new(false),
         until_ns: request.times.began_ns.saturating_add(limit_ns),
         is_read: class == StatementClass::Read,
         version: envelope.version,
@@ -111,28 +117,53 @@ pub(crate) fn relay(
     Ok(Some(Relay::Ready(Box::new(Relayed { outgoing, work }))))
 }
 
+/// Work on a request for a node, and what is known of it.
+struct Target {
+    work: RelayWork,
+    class: StatementClass,
+    consistency: Consistency,
+    route: Option<Route>,
+}
+
+impl Target {
+    fn new(work: RelayWork, class: StatementClass, consistency: Consistency) -> Target {
+        Target { work, class, consistency, route: None }
+    }
+}
+
+/// Returns the order in which replicas are tried. Conditional writes, and reads of them, meet at
+/// one coordinator.
+fn order_of(consistency: Consistency, route: Option<&Route>) -> ReplicaOrder {
+    let is_serial = matches!(consistency, Consistency::Serial | Consistency::LocalSerial);
+    match is_serial || route.is_some_and(|route| route.plan.is_conditional) {
+        true => ReplicaOrder::Ring,
+        false => ReplicaOrder::LeastLoaded,
+    }
+}
+
 /// Finds what is to be done with a request. `None`: this server answers it itself.
 ///
 /// # Errors
 /// The body cannot be read. It is not passed on: a node that could read it might find a USE in it,
 /// and change the keyspace of others.
-fn work(
+fn target(
     front: &Front,
     session: &Session,
     envelope: &Envelope,
     request: &CqlRequest,
-) -> Result<Option<(RelayWork, StatementClass, Consistency)>, Failure> {
+) -> Result<Option<Target>, Failure> {
     if !matches!(envelope.opcode, Opcode::Query | Opcode::Prepare | Opcode::Execute | Opcode::Batch) {
         return Ok(None);
     }
     Ok(match envelope.request().map_err(|error| Failure::from(&error))? {
         Request::Query(query) if is_own(query.text, request.keyspace_of(query.params.keyspace)) => {
-            unknown_role(session, query.text)
-                .map(|role| (RelayWork::Role(role), StatementClass::Other, query.params.consistency))
+            let role = unknown_role(session, query.text);
+            let consistency = query.params.consistency;
+            role.map(|role| Target::new(RelayWork::Role(role), StatementClass::Other, consistency))
         }
         Request::Query(query) => {
             let class = class_of(query.text)?;
-            Some((work_of(query.text, class)?, class, query.params.consistency))
+            Some(Target::new(work_of(query.text, class)?, class, query.params.consistency))
         }
         Request::Prepare(prepare) if is_own(prepare.text, request.keyspace_of(prepare.keyspace)) => None,
         Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
@@ -140,19 +171,39 @@ fn work(
             return Err(failure::unbound(failure::too_large(text, bytes, PREPARED_TEXT_BYTES_MAX)));
         }
         Request::Prepare(prepare) => {
-            class_of(prepare.text)?;
+            let class = class_of(prepare.text)?;
             let given_keyspace = prepare.keyspace.map(Into::into);
-            let work = RelayWork::Prepare { text: prepare.text.into(), given_keyspace };
-            Some((work, StatementClass::Other, Consistency::One))
+            let is_conditional = class == StatementClass::Write && is_conditional(prepare.text);
+            let work = RelayWork::Prepare { text: prepare.text.into(), given_keyspace, is_conditional };
+            Some(Target::new(work, StatementClass::Other, Consistency::One))
         }
         Request::Execute(execute) if session.core.plans.prepared(execute.id).is_some() => None,
         Request::Execute(execute) => {
             let plan = front.plan(execute.id).ok_or_else(|| failure::unprepared(execute.id))?;
-            Some((work_of(&plan.text, plan.class)?, plan.class, execute.params.consistency))
+            let route = Route::of(&plan, &execute.params.values);
+            let work = work_of(&plan.text, plan.class)?;
+            Some(Target { route, ..Target::new(work, plan.class, execute.params.consistency) })
         }
-        Request::Batch(batch) => Some((RelayWork::Pass, StatementClass::Write, batch.params.consistency)),
+        Request::Batch(batch) => {
+            let consistency = batch.params.consistency;
+            Some(Target::new(RelayWork::Pass, StatementClass::Write, consistency))
+        }
         _ => None,
     })
+}
+
+/// Returns true for a conditional write. A text that is too long to be parsed here, or that this
+/// server does not know, counts as none.
+fn is_conditional(text: &str) -> bool {
+    if text.len() > INLINE_TEXT_BYTES || !names(text, "if") {
+        return false;
+    }
+    match cql::parse(text) {
+        Ok(Tree::Insert(insert)) => insert.if_not_exists,
+        Ok(Tree::Update(update)) => update.condition != IfClause::None,
+        Ok(Tree::Delete(delete)) => delete.condition != IfClause::None,
+        _ => false,
+    }
 }
 
 /// Returns the kind of a text.
@@ -258,8 +309,8 @@ pub(crate) enum Relayable {
     Own,
     /// The request has no answer.
     Refused(Refusal),
-    /// The time limit is over.
-    Late,
+    /// The request was sent, and has no answer. `is_conditional`: it is a conditional write.
+    Unanswered { text: String, is_conditional: bool },
 }
 
 /// Passes a request on to a node and waits for its answer.
@@ -272,8 +323,9 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
     let asked = async {
         match work {
             RelayWork::Pass => front.send(&role, &outgoing).await.map(Relayable::Answer),
-            RelayWork::Prepare { text, given_keyspace } => {
-                let prepared = front.prepare(&role, &outgoing, &text, given_keyspace.as_deref()).await;
+            RelayWork::Prepare { text, given_keyspace, is_conditional } => {
+                let keyspace = given_keyspace.as_deref();
+                let prepared = front.prepare(&role, &outgoing, &text, keyspace, is_conditional).await;
                 prepared.map(Relayable::Answer)
             }
             RelayWork::Use(keyspace) => {
@@ -287,9 +339,14 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
             }
         }
     };
+    let is_conditional = outgoing.route.as_ref().is_some_and(|route| route.plan.is_conditional);
+    let unanswered = |text| Relayable::Unanswered { text, is_conditional };
     match lanes::time::timeout(limit, asked).await {
-        Ok(result) => result.unwrap_or_else(Relayable::Refused),
-        Err(_) => Relayable::Late,
+        Ok(Ok(result)) => result,
+        Ok(Err(lost @ Refusal::Lost(_))) => unanswered(lost.to_string()),
+        Ok(Err(refusal)) => Relayable::Refused(refusal),
+        Err(_) if outgoing.was_sent.get() => unanswered(failure::timed_out_text(limit)),
+        Err(_) => Relayable::Refused(Refusal::Unsent("its time limit ended while it waited".to_owned())),
     }
 }
 
@@ -314,8 +371,15 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
         Relayable::Refused(Refusal::Unsent(text)) => {
             Err(Failure::new(FailureKind::Overloaded, format!("The request was not executed: {text}")))
         }
-        Relayable::Refused(lost @ Refusal::Lost(_)) => {
-            Err(request.failure(failure::unanswered(request.kind(), lost.to_string())))
+        Relayable::Refused(lost @ Refusal::Lost(_)) => unreachable!("{lost} is unanswered"),
+        Relayable::Unanswered { text, is_conditional } => {
+            let mut failure = request.failure(failure::unanswered(request.kind(), text));
+            if let FailureKind::WriteTimeout { write_type, .. } = &mut failure.kind
+                && is_conditional
+            {
+                *write_type = "CAS".to_owned();
+            }
+            Err(failure)
         }
         Relayable::Own => unreachable!("the statement runs"),
         Relayable::Refused(Refusal::Ended) => {
@@ -323,7 +387,6 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
             let role = session.role_name().unwrap_or_default();
             Err(failure::unbound(access::ended(&role)))
         }
-        Relayable::Late => Err(request.failure(failure::timed_out(request.kind(), request.limit))),
     };
     if let Err(failure) = answered {
         request.failed = true;

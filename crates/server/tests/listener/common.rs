@@ -63,9 +63,10 @@ impl TestServer {
 
     /// Starts a server of one core in front of a cluster of one node.
     pub fn start_front(node: &TestServer, config: ServerConfig) -> TestServer {
-        let options = cluster::FrontOptions { contacts: vec![node.at.cql], node_window: 128 };
+        let topology = cluster::Topology::of_addresses(&[node.at.cql]);
+        let topology = Arc::new(cluster::PublishedTopology::new(topology));
         let levels = workload::Levels::new(node.lanes.clone());
-        let open = move || cluster::Shared::open(options, levels);
+        let open = move || cluster::Shared::open(128, levels, topology);
         let shared = node.lanes.block_on(0, Group::CONTROL, open);
         let shared = shared.expect("the node answers");
         TestServer::start_before(Some(shared), 1, config, Arc::new(|engine| engine), Logger::silent())

@@ -1,0 +1,245 @@
+//! Path of a request: a node, a place in its window, a connection, the answer. What was certainly
+//! not executed is sent to another node.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use schema::Token;
+use wire::{
+    Envelope, Failure, FailureKind, Flags, Opcode, Prepare, Prepared, Query, Request, Response, ResultKind,
+    Values, Version,
+};
+use workload::Effective;
+
+use crate::Refusal;
+use crate::choice::{Candidates, ReplicaOrder};
+use crate::front::Front;
+use crate::key::RoutingKey;
+use crate::prepared::{RemotePlan, StatementClass};
+use crate::role::Role;
+
+/// Time for which a change of the schema waits for the agreement of the nodes. The rest of the
+/// default time limit is for the change.
+const AGREE_WITHIN: Duration = Duration::from_secs(5);
+/// Interval of the questions whether they agree.
+const AGREE_EVERY: Duration = Duration::from_millis(50);
+/// Question for the version of a node's schema. Equal answers are equal versions.
+const SCHEMA_VERSION: &str = "SELECT schema_version FROM system.local WHERE key = 'local'";
+
+/// Statements of one request that are prepared again, at most: those of the longest BATCH that
+/// drivers build. A node that forgets faster gets the rest from the driver.
+const PREPARED_AGAIN_MAX: usize = 100;
+
+/// A request to be passed on.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// Level of the request.
+    pub effective: Rc<Effective>,
+    /// Time at which it is too late to be sent, ns of the monotonic clock.
+    pub until_ns: u64,
+    /// Statement of an EXECUTE and the token of its partition, if they are known.
+    pub route: Option<Route>,
+    /// Order in which replicas are tried.
+    pub order: ReplicaOrder,
+    /// Set once the request was sent: it may be executed.
+    pub was_sent: Cell<bool>,
+    /// True for a statement that changes nothing: it is sent to another node if the connection is
+    /// lost before the answer.
+    pub is_read: bool,
+    /// Protocol version of the client.
+    pub version: Version,
+    /// Keyspace of the client's session.
+    pub keyspace: Option<Rc<str>>,
+    /// QUERY, PREPARE, EXECUTE or BATCH.
+    pub opcode: Opcode,
+    /// Flags: tracing, custom payload.
+    pub flags: Flags,
+    /// Body.
+    pub body: Bytes,
+}
+
+/// Partition of a request.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Statement, which names the keyspace.
+    pub plan: Arc<RemotePlan>,
+    /// Token of the partition.
+    pub token: Token,
+}
+
+impl Route {
+    /// Returns the partition of bound values. `None`: they do not tell.
+    #[must_use]
+    pub fn of(plan: &Arc<RemotePlan>, values: &Values<'_>) -> Option<Route> {
+        let token = plan.routing.as_ref()?.token(values)?;
+        Some(Route { plan: plan.clone(), token })
+    }
+
+    fn keyspace_and_token(&self) -> Option<(&str, Token)> {
+        Some((self.plan.routing.as_ref()?.keyspace(), self.token))
+    }
+}
+
+impl Front {
+    /// Passes a request on to a node, and returns its answer. A node that does not know a prepared
+    /// statement is asked to prepare it, and gets the request again. A read whose connection is
+    /// lost is sent once more.
+    ///
+    /// # Errors
+    /// The reason why there is no answer.
+    pub async fn send(&self, role: &Rc<Role>, request: &Outgoing) -> Result<Envelope, Refusal> {
+        role.set_group(request.effective.group());
+        let nodes = self.nodes();
+        let token = request.route.as_ref().and_then(Route::keyspace_and_token);
+        let mut candidates = Candidates::new(&nodes.topology, token, request.order, self.turn());
+        let mut prepared: Vec<Bytes> = Vec::new();
+        let mut may_repeat = request.is_read;
+        let mut attempts = nodes.nodes.len();
+        // Connection of a node that has just prepared the statement.
+        let mut known = None;
+        loop {
+            let (node, connection) = match known.take() {
+                Some(known) => known,
+                None => {
+                    let (version, keyspace) = (request.version, request.keyspace.as_ref());
+                    let open = |node| role.connection(node, version, keyspace);
+                    nodes.reach(&mut candidates, open).await?
+                }
+            };
+            let place = node.place(&request.effective, request.until_ns).await?;
+            let sent = match connection.send(request.opcode, request.flags, &request.body, place) {
+                // The connection was lost since, or its node does not read.
+                Err(_) if attempts > 1 => {
+                    attempts -= 1;
+                    continue;
+                }
+                sent => sent?,
+            };
+            request.was_sent.set(true);
+            let answer = match sent.await.unwrap_or(Err(Refusal::Lost(connection.node))) {
+                Err(Refusal::Lost(_)) if std::mem::take(&mut may_repeat) => continue,
+                answered => answered?,
+            };
+            if answer.result_kind() == Some(ResultKind::SchemaChange) {
+                self.agree(role, request.version).await;
+            }
+            let id = match refusal_of(&answer) {
+                Some(FailureKind::Unprepared(id)) => Bytes::from(id),
+                // It was certainly not executed.
+                Some(FailureKind::Bootstrapping) if attempts > 1 => {
+                    attempts -= 1;
+                    continue;
+                }
+                _ => return Ok(answer),
+            };
+            let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
+            let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
+            if !self.prepare_again(role, request.version, connection.node, &plan).await {
+                // The client prepares it, and then gets the reason.
+                return Ok(answer);
+            }
+            prepared.push(id);
+            known = Some((node, connection));
+        }
+    }
+
+    /// Passes a PREPARE on, and remembers the statement.
+    ///
+    /// # Errors
+    /// Those of [`Front::send`].
+    pub async fn prepare(
+        &self,
+        role: &Rc<Role>,
+        request: &Outgoing,
+        text: &str,
+        given_keyspace: Option<&str>,
+        is_conditional: bool,
+    ) -> Result<Envelope, Refusal> {
+        let answer = self.send(role, request).await?;
+        if let Some(prepared) = prepared_of(&answer) {
+            let plan = RemotePlan {
+                id: Bytes::copy_from_slice(prepared.id),
+                text: text.into(),
+                connection_keyspace: request.keyspace.as_deref().map(Into::into),
+                given_keyspace: given_keyspace.map(Into::into),
+                class: StatementClass::of(text).unwrap_or(StatementClass::Other),
+                is_conditional,
+                routing: RoutingKey::of(&prepared),
+            };
+            self.plans.add(&self.shared.plans, Arc::new(plan));
+        }
+        Ok(answer)
+    }
+
+    /// Waits until all nodes that can be reached have the same schema, for at most
+    /// [`AGREE_WITHIN`]. The next request of the client may go to another node, and drivers ask
+    /// only the front whether nodes agree.
+    async fn agree(&self, role: &Rc<Role>, version: Version) {
+        let until_ns = lanes::time::monotonic_ns() + AGREE_WITHIN.as_nanos() as u64;
+        while lanes::time::monotonic_ns() < until_ns {
+            let mut versions: Vec<Envelope> = Vec::new();
+            let nodes = self.nodes();
+            for (node, _) in nodes.nodes.iter().zip(nodes.topology.nodes()).filter(|(_, of)| of.is_up) {
+                versions.extend(self.schema_version(role, version, node.address).await);
+            }
+            if versions.windows(2).all(|pair| pair[0].body == pair[1].body) {
+                return;
+            }
+            lanes::time::sleep(AGREE_EVERY).await;
+        }
+    }
+
+    /// Asks a node for the version of its schema. `None`: it does not answer.
+    async fn schema_version(&self, role: &Rc<Role>, version: Version, node: SocketAddr) -> Option<Envelope> {
+        let connection = role.connection(node, version, None).await.ok()?;
+        let query = Query { text: SCHEMA_VERSION, ..Query::default() };
+        let sent = connection.ask(&Request::Query(query)).ok()?;
+        sent.await.ok()?.ok().filter(|answer| answer.opcode == Opcode::Result)
+    }
+
+    /// Prepares a known statement at a node that has forgotten it, or never knew it. Returns true
+    /// if the node knows it now.
+    async fn prepare_again(
+        &self,
+        role: &Rc<Role>,
+        version: Version,
+        node: SocketAddr,
+        plan: &RemotePlan,
+    ) -> bool {
+        // Protocol v4 has no keyspace in the message.
+        let given = plan.given_keyspace.as_deref();
+        let of_connection = plan.connection_keyspace.as_deref();
+        let keyspace = if version == Version::V4 { given.or(of_connection) } else { of_connection };
+        let keyspace = keyspace.map(Rc::from);
+        let Ok(connection) = role.connection(node, version, keyspace.as_ref()).await else { return false };
+        let message = Prepare { text: &plan.text, keyspace: given };
+        let Ok(sent) = connection.ask(&Request::Prepare(message)) else { return false };
+        matches!(sent.await, Ok(Ok(answer)) if answer.opcode == Opcode::Result)
+    }
+}
+
+/// Returns the kind of an ERROR that a node has answered.
+fn refusal_of(answer: &Envelope) -> Option<FailureKind> {
+    if answer.opcode != Opcode::Error {
+        return None;
+    }
+    match answer.response().ok()? {
+        Response::Error(Failure { kind, .. }) => Some(kind),
+        _ => None,
+    }
+}
+
+/// Returns the statement that a node has prepared.
+fn prepared_of(answer: &Envelope) -> Option<Prepared<'_>> {
+    if answer.result_kind() != Some(ResultKind::Prepared) {
+        return None;
+    }
+    match answer.response().ok()? {
+        Response::Prepared(prepared) => Some(prepared),
+        _ => None,
+    }
+}

@@ -1,0 +1,75 @@
+//! State that the fronts of all cores share.
+
+use std::sync::Arc;
+
+use wire::Version;
+use workload::Levels;
+
+use crate::Refusal;
+use crate::open::{NodeFacts, probe};
+use crate::prepared::SharedPlans;
+use crate::topology::PublishedTopology;
+use crate::windows::{NodeUsage, Windows};
+
+/// Nodes that are asked for their authenticator at the start, at most.
+const PROBED_MAX: usize = 16;
+
+/// State that the fronts of all cores share.
+pub struct Shared {
+    pub(crate) node_window: u32,
+    facts: NodeFacts,
+    pub(crate) plans: SharedPlans,
+    pub(crate) levels: Arc<Levels>,
+    pub(crate) windows: Windows,
+    topology: Arc<PublishedTopology>,
+}
+
+impl Shared {
+    /// Asks the nodes, one after the other, how clients authenticate. `node_window`: requests in
+    /// flight at a node from all cores, at most.
+    ///
+    /// # Errors
+    /// One sentence for each node: none answers.
+    pub fn open(
+        node_window: u32,
+        levels: Arc<Levels>,
+        topology: Arc<PublishedTopology>,
+    ) -> lanes::LocalBoxFuture<'static, Result<Arc<Shared>, String>> {
+        Box::pin(async move {
+            let mut reasons = Vec::new();
+            for node in topology.snapshot().nodes().iter().take(PROBED_MAX) {
+                match probe(node.address).await {
+                    Ok(facts) => {
+                        let (plans, windows) = (SharedPlans::default(), Windows::default());
+                        return Ok(Arc::new(Shared { node_window, facts, plans, levels, windows, topology }));
+                    }
+                    Err(Refusal::Unsent(reason)) => reasons.push(reason),
+                    Err(other) => {
+                        reasons.push(format!("the node {} refuses to start: {other}", node.address))
+                    }
+                }
+            }
+            Err(reasons.join("; "))
+        })
+    }
+
+    /// Returns the class of the authenticator. `None`: no credentials are needed.
+    pub fn authenticator(&self) -> Option<&str> {
+        self.facts.authenticator.as_deref()
+    }
+
+    /// Returns the nodes of the cluster, which change.
+    pub fn topology(&self) -> &Arc<PublishedTopology> {
+        &self.topology
+    }
+
+    /// Returns the use of the nodes on all cores, at most 100 ms old.
+    pub fn usage(&self) -> Vec<NodeUsage> {
+        self.windows.usage(self.node_window, &self.levels.catalog())
+    }
+
+    /// Returns the highest version of the protocol that nodes speak.
+    pub fn version(&self) -> Version {
+        self.facts.version
+    }
+}
