@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -16,6 +17,7 @@ use tokio::io::AsyncReadExt;
 use wire::{Decoded, Decoder, Encoder, Envelope, Flags, Opcode, Request, ResultKind, Version};
 
 use crate::Refusal;
+use crate::memory::{AnswerCharge, AnswerMemory};
 use crate::node::Place;
 use crate::streams::{Answered, Streams};
 
@@ -29,6 +31,9 @@ const INPUT_BYTES: usize = 64 << 10;
 /// Silence after which a node with requests in flight is asked for a sign of life, and time limit
 /// of that sign. Then the connection is closed, and its requests are lost.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// Bytes of an answer that is not charged: as much as one segment of protocol v5, so that none of
+/// one segment is copied. A connection holds at most one such answer that is not complete.
+pub(crate) const SMALL_BYTES_MAX: usize = 128 << 10;
 
 /// The same for a node without requests in flight.
 const IDLE_SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -37,6 +42,25 @@ const IDLE_SILENCE_MAX: Duration = Duration::from_secs(30);
 const ANSWER_UNITS: u32 = 5;
 /// Bytes of an answer that count as one work unit.
 const BYTES_PER_UNIT: u32 = 1024;
+
+/// Place of the answers of a connection.
+#[derive(Clone)]
+pub(crate) struct Reading {
+    /// Group in which they are read.
+    pub(crate) group: Rc<Cell<Group>>,
+    /// Memory for large ones.
+    pub(crate) memory: Arc<AnswerMemory>,
+}
+
+/// Received bytes of a connection.
+struct Incoming {
+    reader: OwnedReadHalf,
+    decoder: Decoder,
+    input: BytesMut,
+    memory: Arc<AnswerMemory>,
+    /// Charge of the large answer that is being received.
+    charge: Option<AnswerCharge>,
+}
 
 /// A connection that has been opened and authenticated.
 pub(crate) struct NodeConnection {
@@ -58,7 +82,7 @@ pub(crate) struct NodeConnection {
 }
 
 impl NodeConnection {
-    /// Takes over an opened socket, and starts to read answers in `group`, which may change.
+    /// Takes over an opened socket, and starts to read answers.
     pub(crate) fn start(
         node: SocketAddr,
         encoder: Encoder,
@@ -66,7 +90,7 @@ impl NodeConnection {
         input: BytesMut,
         reader: OwnedReadHalf,
         socket: OwnedWriteHalf,
-        group: Rc<Cell<Group>>,
+        Reading { group, memory }: Reading,
     ) -> Rc<NodeConnection> {
         let connection = Rc::new(NodeConnection {
             node,
@@ -80,9 +104,9 @@ impl NodeConnection {
             heard_ns: Cell::new(lanes::time::monotonic_ns()),
             is_asked: Cell::new(false),
         });
+        let incoming = Incoming { reader, decoder, input, memory, charge: None };
         let spawn_in = group.get();
-        let reading = connection.clone().read(reader, decoder, input, group);
-        lanes::spawn(spawn_in, reading).detach();
+        lanes::spawn(spawn_in, connection.clone().read(incoming, group)).detach();
         connection
     }
 
@@ -204,15 +228,9 @@ impl NodeConnection {
         }
     }
 
-    /// Reads answers until the connection ends.
-    async fn read(
-        self: Rc<Self>,
-        mut reader: OwnedReadHalf,
-        mut decoder: Decoder,
-        mut input: BytesMut,
-        group: Rc<Cell<Group>>,
-    ) {
-        while self.read_some(&mut reader, &mut decoder, &mut input).await.is_some() {
+    /// Reads answers until the connection ends, in a group that may change.
+    async fn read(self: Rc<Self>, mut incoming: Incoming, group: Rc<Cell<Group>>) {
+        while self.read_some(&mut incoming).await.is_some() {
             if group.get() != lanes::current_group() {
                 lanes::switch_group(group.get()).await;
             }
@@ -221,16 +239,12 @@ impl NodeConnection {
     }
 
     /// Passes on the answers that have arrived, then waits for more. `None`: the connection ended.
-    async fn read_some(
-        self: &Rc<Self>,
-        reader: &mut OwnedReadHalf,
-        decoder: &mut Decoder,
-        input: &mut BytesMut,
-    ) -> Option<()> {
+    async fn read_some(self: &Rc<Self>, incoming: &mut Incoming) -> Option<()> {
         loop {
-            let envelope = match decoder.step(input).ok()? {
+            let envelope = match incoming.decoder.step(&mut incoming.input).ok()? {
                 Decoded::Nothing => break,
                 Decoded::Chunk => {
+                    self.charge(incoming);
                     if lanes::spend(1) {
                         lanes::yield_now().await;
                     }
@@ -239,7 +253,11 @@ impl NodeConnection {
                 Decoded::Envelope(envelope) => envelope,
                 Decoded::Large(large) => {
                     let assemble = async move { large.assemble() };
-                    lanes::heavy(lanes::current_group(), assemble).await.ok()?
+                    let mut envelope = lanes::heavy(lanes::current_group(), assemble).await.ok()?;
+                    if let Some(charge) = incoming.charge.take() {
+                        envelope.body = charge.attach(envelope.body);
+                    }
+                    envelope
                 }
             };
             let units = ANSWER_UNITS + envelope.body.len() as u32 / BYTES_PER_UNIT;
@@ -251,8 +269,9 @@ impl NodeConnection {
         if self.is_closed.get() {
             return None;
         }
-        input.reserve(INPUT_BYTES);
-        match lanes::time::timeout(SILENCE_MAX, reader.read_buf(input)).await {
+        incoming.input.reserve(INPUT_BYTES);
+        let reading = incoming.reader.read_buf(&mut incoming.input);
+        match lanes::time::timeout(SILENCE_MAX, reading).await {
             Ok(Ok(n)) if n > 0 => {
                 self.heard_ns.set(lanes::time::monotonic_ns());
                 self.is_asked.set(false);
@@ -260,6 +279,26 @@ impl NodeConnection {
             }
             Ok(_) => None,
             Err(_) => self.is_alive().then_some(()),
+        }
+    }
+
+    /// Charges a large answer when its first part has arrived. If it does not fit, its request is
+    /// refused, and the rest of the answer is dropped as it arrives.
+    fn charge(&self, incoming: &mut Incoming) {
+        let Incoming { decoder, memory, charge, .. } = incoming;
+        let bytes = decoder.incoming_bytes();
+        if bytes <= SMALL_BYTES_MAX || charge.is_some() || decoder.is_skipping() {
+            return;
+        }
+        *charge = memory.charge(bytes as u64);
+        if charge.is_none() {
+            decoder.skip_incoming();
+            let refusal = Refusal::NoMemory(format!(
+                "an answer of {bytes} bytes does not fit the memory for large answers of nodes ({} bytes)",
+                memory.bytes_max()
+            ));
+            let waiting = self.streams.borrow_mut().answered(decoder.last_stream());
+            waiting.into_iter().for_each(|waiting| drop(waiting.sender.send(Err(refusal.clone()))));
         }
     }
 

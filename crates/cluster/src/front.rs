@@ -13,6 +13,7 @@ use wire::{Envelope, Request, Version};
 
 use crate::Refusal;
 use crate::choice::{Candidates, ReplicaOrder};
+use crate::connection::Reading;
 use crate::logins::Logins;
 use crate::node::Node;
 use crate::open::open;
@@ -205,11 +206,13 @@ impl Front {
         if let Some(role) = token.and_then(|token| self.kept_login(name, token)) {
             return Ok(role);
         }
-        let group = self.role(name).map_or_else(|| Rc::new(Cell::new(group)), |role| role.group());
-        let connection = open(node, version, token, None, group.clone()).await?;
+        let memory = self.shared.memory.clone();
+        let new = || Reading { group: Rc::new(Cell::new(group)), memory };
+        let reading = self.role(name).map_or_else(new, |role| role.reading().clone());
+        let connection = open(node, version, token, None, reading.clone()).await?;
         // Another login of the role may have finished meanwhile.
         let role = self.role(name).unwrap_or_else(|| {
-            let role = Rc::new(Role::new(name.into(), token.cloned(), group, self.logins.clone()));
+            let role = Rc::new(Role::new(name.into(), token.cloned(), reading, self.logins.clone()));
             self.roles.borrow_mut().insert(role.name().clone(), Rc::downgrade(&role));
             role
         });

@@ -27,6 +27,7 @@ mod front;
 mod granted;
 mod key;
 mod logins;
+mod memory;
 mod node;
 mod nodes;
 mod open;
@@ -68,6 +69,8 @@ pub enum Refusal {
     Answered(Envelope),
     /// The node's own ERROR about the credentials: they are wrong, or their role may not log in.
     Credentials(Envelope),
+    /// The answer is too large for the memory that is left.
+    NoMemory(String),
     /// A node has refused the credentials that were kept for the role's sessions: these end.
     Ended,
 }
@@ -75,7 +78,7 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Unsent(reason) => f.write_str(reason),
+            Refusal::Unsent(reason) | Refusal::NoMemory(reason) => f.write_str(reason),
             Refusal::Lost(node) => {
                 write!(f, "The connection to the node {node} was lost before it answered")
             }

@@ -1,12 +1,10 @@
 //! Opening a connection to a node: STARTUP, authentication with a client's token, and its keyspace.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use lanes::Group;
 use lanes::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{
@@ -15,7 +13,7 @@ use wire::{
 };
 
 use crate::Refusal;
-use crate::connection::NodeConnection;
+use crate::connection::{NodeConnection, Reading, SMALL_BYTES_MAX};
 
 /// Time limit from the first packet to an authenticated connection.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,8 +51,7 @@ pub(crate) struct Opening {
     writer: OwnedWriteHalf,
 }
 
-/// Opens a connection to a node with a client's SASL token, in a keyspace. Its answers are read in
-/// `group`.
+/// Opens a connection to a node with a client's SASL token, in a keyspace.
 ///
 /// # Errors
 /// [`Refusal::Credentials`] or [`Refusal::Answered`] with the node's own ERROR, otherwise
@@ -64,7 +61,7 @@ pub(crate) async fn open(
     version: Version,
     token: Option<&Bytes>,
     keyspace: Option<&str>,
-    group: Rc<Cell<Group>>,
+    reading: Reading,
 ) -> Result<Rc<NodeConnection>, Refusal> {
     let opening = async {
         let mut opening = Opening::connect(node, version).await?;
@@ -72,7 +69,7 @@ pub(crate) async fn open(
         if let Some(keyspace) = keyspace {
             opening.use_keyspace(keyspace).await?;
         }
-        Ok(opening.finish(group))
+        Ok(opening.finish(reading))
     };
     within(node, opening).await
 }
@@ -240,10 +237,11 @@ impl Opening {
         Refusal::Unsent(format!("the node {} does not speak this protocol: {error}", self.node))
     }
 
-    fn finish(self, group: Rc<Cell<Group>>) -> Rc<NodeConnection> {
+    fn finish(self, reading: Reading) -> Rc<NodeConnection> {
         let Opening { node, encoder, mut decoder, input, reader, writer } = self;
         decoder.set_limits(Limits::default());
-        NodeConnection::start(node, encoder, decoder, input, reader, writer, group)
+        decoder.set_inline_max(SMALL_BYTES_MAX);
+        NodeConnection::start(node, encoder, decoder, input, reader, writer, reading)
     }
 }
 

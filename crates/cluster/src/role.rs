@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 use wire::Version;
 
 use crate::Refusal;
-use crate::connection::NodeConnection;
+use crate::connection::{NodeConnection, Reading};
 use crate::logins::Logins;
 use crate::open::open;
 
@@ -48,8 +48,8 @@ pub struct Role {
     kept: RefCell<FxHashMap<ConnectionKey, Kept>>,
     /// Time at which the cluster was last asked for its roles, ns of the monotonic clock; else 0.
     roles_asked_ns: Cell<u64>,
-    /// Group in which its answers are read: that of the level of its last request.
-    group: Rc<Cell<Group>>,
+    /// Where its answers are read: in the group of the level of its last request.
+    reading: Reading,
     /// Logins of this core.
     logins: Rc<Logins>,
     /// True once a node has refused the token that it keeps: its sessions end.
@@ -63,19 +63,14 @@ impl std::fmt::Debug for Role {
 }
 
 impl Role {
-    pub(crate) fn new(
-        name: Arc<str>,
-        token: Option<Bytes>,
-        group: Rc<Cell<Group>>,
-        logins: Rc<Logins>,
-    ) -> Role {
+    pub(crate) fn new(name: Arc<str>, token: Option<Bytes>, reading: Reading, logins: Rc<Logins>) -> Role {
         Role {
             name,
             token: RefCell::new(token),
             checked_ns: Cell::new(lanes::time::monotonic_ns()),
             kept: RefCell::default(),
             roles_asked_ns: Cell::new(0),
-            group,
+            reading,
             logins,
             is_ended: Cell::new(false),
         }
@@ -98,13 +93,13 @@ impl Role {
         is_due
     }
 
-    pub(crate) fn group(&self) -> Rc<Cell<Group>> {
-        self.group.clone()
+    pub(crate) fn reading(&self) -> &Reading {
+        &self.reading
     }
 
     /// Reads its answers in this group from now on.
     pub(crate) fn set_group(&self, group: Group) {
-        self.group.set(group);
+        self.reading.group.set(group);
     }
 
     /// Returns true if a node has refused the token that was kept for its sessions. They end, and
@@ -208,7 +203,8 @@ impl Role {
         let _place = self.logins.enter(key.node).await?;
         loop {
             let token = self.token.borrow().clone();
-            match open(key.node, version, token.as_ref(), key.keyspace.as_deref(), self.group.clone()).await {
+            match open(key.node, version, token.as_ref(), key.keyspace.as_deref(), self.reading.clone()).await
+            {
                 Err(Refusal::Credentials(_)) if *self.token.borrow() == token => {
                     self.is_ended.set(true);
                     return Err(Refusal::Ended);
@@ -301,12 +297,9 @@ mod tests {
     fn opening_that_panics_or_is_dropped_refuses_the_requests_that_wait() {
         let lanes = start_lanes(1);
         lanes.block_on(0, lanes::Group::CONTROL, || async {
-            let role = Rc::new(Role::new(
-                "ann".into(),
-                None,
-                Rc::new(Cell::new(lanes::Group::CONTROL)),
-                Rc::default(),
-            ));
+            let group = Rc::new(Cell::new(lanes::Group::CONTROL));
+            let reading = Reading { group, memory: Arc::default() };
+            let role = Rc::new(Role::new("ann".into(), None, reading, Rc::default()));
             let node = ([127, 0, 0, 1], 9042).into();
             let key = ConnectionKey { node, version: 5, keyspace: None };
             for panics in [true, false] {

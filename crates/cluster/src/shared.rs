@@ -6,6 +6,7 @@ use wire::Version;
 use workload::Levels;
 
 use crate::Refusal;
+use crate::memory::AnswerMemory;
 use crate::open::{NodeFacts, probe};
 use crate::prepared::SharedPlans;
 use crate::topology::PublishedTopology;
@@ -21,6 +22,7 @@ pub struct Shared {
     pub(crate) plans: SharedPlans,
     pub(crate) levels: Arc<Levels>,
     pub(crate) windows: Windows,
+    pub(crate) memory: Arc<AnswerMemory>,
     topology: Arc<PublishedTopology>,
 }
 
@@ -40,8 +42,15 @@ impl Shared {
             for node in topology.snapshot().nodes().iter().take(PROBED_MAX) {
                 match probe(node.address).await {
                     Ok(facts) => {
-                        let (plans, windows) = (SharedPlans::default(), Windows::default());
-                        return Ok(Arc::new(Shared { node_window, facts, plans, levels, windows, topology }));
+                        return Ok(Arc::new(Shared {
+                            node_window,
+                            facts,
+                            plans: SharedPlans::default(),
+                            levels,
+                            windows: Windows::default(),
+                            memory: Arc::default(),
+                            topology,
+                        }));
                     }
                     Err(Refusal::Unsent(reason)) => reasons.push(reason),
                     Err(other) => {
@@ -51,6 +60,12 @@ impl Shared {
             }
             Err(reasons.join("; "))
         })
+    }
+
+    /// Sets the most bytes of large answers, of all cores. Larger ones are refused, and joining the
+    /// parts of one takes as much once more.
+    pub fn set_answer_bytes_max(&self, bytes: u64) {
+        self.memory.set_max(bytes);
     }
 
     /// Returns the class of the authenticator. `None`: no credentials are needed.

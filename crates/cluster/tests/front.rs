@@ -48,6 +48,8 @@ enum Act {
     Bootstrapping,
     /// ERROR of another kind, which passes.
     Truncate,
+    /// Answers with a body of this length, bytes.
+    Large(usize),
 }
 
 /// A node. It accepts every client that has [`TOKEN`].
@@ -195,6 +197,13 @@ impl Node {
             Act::Truncate => {
                 let failure = Failure::new(FailureKind::Truncate, "no".to_owned());
                 encoder.error(stream, &failure, &none).expect("short");
+            }
+            Act::Large(bytes) => {
+                let failure = Failure::new(FailureKind::Server, "x".repeat(60_000));
+                let mut one = Encoder::new(Direction::Response, Version::V5);
+                one.error(stream, &failure, &none).expect("short");
+                let body = one.finish()[wire::HEADER_BYTES..].repeat(bytes / 60_000);
+                encoder.relay(stream, Opcode::Result, Flags::default(), &body).expect("fits");
             }
             Act::Later(time) => {
                 lanes::time::sleep(time).await;
@@ -675,5 +684,36 @@ fn read_of_a_silent_node_is_sent_to_the_next_one() {
         assert_eq!((silent.count("QUERY SELECT 1"), node.count("QUERY SELECT 1")), (1, 2));
         let write = front.send(&role, &query("INSERT 1", false, None)).await;
         assert!(write.is_ok() || matches!(write, Err(Refusal::Unsent(_))), "not lost: {write:?}");
+    });
+}
+
+#[test]
+fn large_answers_are_refused_beyond_their_memory_and_the_connection_goes_on() {
+    on_lane(|| async {
+        let node = Node::start(|text| match text {
+            "QUERY large" => Act::Large(600_000),
+            "QUERY larger" => Act::Large(1_200_000),
+            _ => Act::Void,
+        });
+        let front = front(&[node.address]).await;
+        front.shared().set_answer_bytes_max(1_000_000);
+        let role = log_in(&front).await;
+        let send = |text: &'static str| {
+            let (front, role) = (front.clone(), role.clone());
+            lanes::spawn(Group::CONTROL, async move { front.send(&role, &query(text, true, None)).await })
+        };
+        let [larger, small] = ["larger", "small"].map(send);
+        let larger = larger.await;
+        assert!(
+            matches!(&larger, Err(Refusal::NoMemory(text)) if text.contains("1000000 bytes")),
+            "the answer is larger than the memory: {larger:?}"
+        );
+        assert!(is_void(&small.await.expect("an answer")));
+        let first = send("large").await.expect("it fits");
+        assert!(first.body.len() > 590_000);
+        assert!(matches!(send("large").await, Err(Refusal::NoMemory(_))), "the first one is still in use");
+        drop(first);
+        send("large").await.expect("it fits again");
+        assert_eq!(node.count("STARTUP"), 2, "the probe, and one connection");
     });
 }

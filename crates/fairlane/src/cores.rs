@@ -25,6 +25,10 @@ use crate::settings::{PASSWORD_VARIABLE, Settings};
 /// Interval of the checks for idle memtables. One with almost no writes in this time is flushed.
 const IDLE_CHECK: Duration = Duration::from_secs(5);
 
+/// Divisor of the memory for requests: at most this part of it holds large answers of nodes. The
+/// parts and the joined body of one exist at the same time, and clients' answers need the rest.
+const ANSWERS_PART: u64 = 4;
+
 thread_local! {
     /// The engine of this core.
     static ENGINE: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
@@ -174,10 +178,11 @@ impl Cores {
         lanes: &Lanes,
         settings: &Settings,
         memory_bytes: u64,
+        request_bytes: u64,
         event_sink: &EventSink,
     ) -> Result<Cores, String> {
         let opened = Cores { lanes: lanes.clone(), password_file: None };
-        let all = opened.open_front_all(settings, memory_bytes, event_sink);
+        let all = opened.open_front_all(settings, memory_bytes, request_bytes, event_sink);
         opened.or_close(all)
     }
 
@@ -185,6 +190,7 @@ impl Cores {
         &self,
         settings: &Settings,
         memory_bytes: u64,
+        request_bytes: u64,
         event_sink: &EventSink,
     ) -> Result<(), String> {
         let levels = self.levels(settings, memory_bytes);
@@ -194,6 +200,7 @@ impl Cores {
         let shared = self.lanes.block_on(0, Group::CONTROL, open);
         let shared =
             shared.map_err(|reason| format!("the cluster cannot be reached: {reason} (--contact)."))?;
+        shared.set_answer_bytes_max(request_bytes / ANSWERS_PART);
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
         let guardrails = guardrails(settings)?;
         for core in 0..cores {

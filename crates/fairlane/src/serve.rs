@@ -233,7 +233,7 @@ fn open_and_wait(
             let cores = Cores::open(lanes, settings, memory_bytes, given, prepared, &event_sink)?;
             (sql, cores)
         }
-        None => (None, Cores::open_front(lanes, settings, memory_bytes, &event_sink)?),
+        None => (None, Cores::open_front(lanes, settings, memory_bytes, request_bytes, &event_sink)?),
     };
     if let Some(path) = cores.password_file() {
         let fields =

@@ -382,6 +382,7 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
             Err(failure)
         }
         Relayable::Own => unreachable!("the statement runs"),
+        Relayable::Refused(Refusal::NoMemory(text)) => Err(Failure::new(FailureKind::Overloaded, text)),
         Relayable::Refused(Refusal::Ended) => {
             session.life.draining.set(true);
             let role = session.role_name().unwrap_or_default();

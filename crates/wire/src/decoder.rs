@@ -88,6 +88,17 @@ impl Decoder {
         self.large.as_ref().map_or(0, |coming| coming.header.length)
     }
 
+    /// Returns true if the large envelope being received is dropped.
+    pub fn is_skipping(&self) -> bool {
+        self.large.as_ref().is_some_and(|coming| coming.parts.is_skipped())
+    }
+
+    /// Drops the large envelope being received: the bytes that have arrived, and the others as they
+    /// arrive. No step returns it.
+    pub fn skip_incoming(&mut self) {
+        self.large.iter_mut().for_each(|coming| coming.parts.skip());
+    }
+
     /// Changes the framing of all bytes that are not decoded yet. A server calls this after it has
     /// answered STARTUP and before it decodes further. A client calls it once it has decoded that
     /// answer.
@@ -210,6 +221,9 @@ impl Decoder {
     fn finish_large(&mut self, compression: Compression) -> Result<Decoded, Error> {
         let whole = |coming: &mut Incoming| coming.parts.bytes() == coming.header.length;
         let Some(Incoming { header, parts }) = self.large.take_if(whole) else { return Ok(Decoded::Chunk) };
+        if parts.is_skipped() {
+            return Ok(Decoded::Chunk);
+        }
         let compression = header.flags.has(Flags::COMPRESSED).then_some(compression);
         let compression = compression.filter(|_| header.version == Version::V4);
         Ok(Decoded::Large(LargeEnvelope::new(header, parts, compression, self.limits.body_bytes_max)?))
@@ -325,6 +339,46 @@ mod tests {
             out.extend_from_slice(&segment::trailer(payload));
         }
         out
+    }
+
+    #[test]
+    fn skipped_envelope_is_counted_and_the_next_one_is_whole() {
+        for version in [Version::V4, Version::V5] {
+            let framing = Framing::after_startup(version, Compression::None).expect("possible");
+            let mut encoder = Encoder::new(Direction::Request, version);
+            encoder.set_framing(framing);
+            let long = "x".repeat(400 << 10);
+            for text in [&long, "SELECT v FROM t", &long] {
+                let query = Query { text, params: QueryParams::default() };
+                encoder.request(7, &Request::Query(query)).expect("fits");
+            }
+            let mut input = encoder.finish().split();
+            let mut decoder = Decoder::new(Direction::Request, Limits::default());
+            decoder.set_framing(framing);
+            decoder.set_inline_max(128 << 10);
+            let (mut found, mut is_skipped) = (Vec::new(), false);
+            loop {
+                match decoder.step(&mut input).expect("the framing is sound") {
+                    Decoded::Envelope(envelope) => found.push(envelope.body.len()),
+                    Decoded::Large(large) => found.push(large.bytes()),
+                    Decoded::Chunk => {
+                        if !std::mem::replace(&mut is_skipped, true) {
+                            decoder.skip_incoming();
+                        }
+                        let Some(coming) = decoder.large.as_ref().filter(|_| decoder.is_skipping()) else {
+                            continue;
+                        };
+                        let mut dropped = Parts::default();
+                        dropped.skip();
+                        dropped.copy(&vec![0; coming.parts.bytes()]);
+                        assert_eq!(coming.parts, dropped, "nothing is kept");
+                    }
+                    Decoded::Nothing => break,
+                }
+            }
+            assert!(matches!(found[..], [15..=100, 409_600..=410_000]), "{framing:?}: {found:?}");
+            assert!(input.is_empty() && decoder.incoming_bytes() == 0);
+        }
     }
 
     /// A client may divide an envelope that would fit into one segment, even within its header.

@@ -19,6 +19,8 @@ pub(crate) struct Parts {
     /// The part that is being filled.
     last: BytesMut,
     bytes: usize,
+    /// True if bytes are counted and dropped.
+    is_skipped: bool,
 }
 
 impl Parts {
@@ -27,15 +29,29 @@ impl Parts {
         self.bytes
     }
 
+    /// Drops all bytes, also those to come.
+    pub(crate) fn skip(&mut self) {
+        *self = Parts { bytes: self.bytes, is_skipped: true, ..Parts::default() };
+    }
+
+    pub(crate) fn is_skipped(&self) -> bool {
+        self.is_skipped
+    }
+
     /// Appends a part without a copy.
     pub(crate) fn push(&mut self, part: Bytes) {
         self.bytes += part.len();
-        self.full.push(part);
+        if !self.is_skipped {
+            self.full.push(part);
+        }
     }
 
     /// Appends a copy of `bytes`.
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
+        if self.is_skipped {
+            return;
+        }
         self.last.extend_from_slice(bytes);
         if self.last.len() >= PART_BYTES {
             self.full.push(self.last.split().freeze());
