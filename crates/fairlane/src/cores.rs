@@ -63,6 +63,7 @@ pub(crate) fn access() -> Rc<Access> {
 pub(crate) struct Cores {
     lanes: Lanes,
     password_file: Option<PathBuf>,
+    asks_for_passwords: bool,
 }
 
 impl Cores {
@@ -79,7 +80,8 @@ impl Cores {
         prepared: Prepared,
         event_sink: &EventSink,
     ) -> Result<Cores, String> {
-        let mut opened = Cores { lanes: lanes.clone(), password_file: None };
+        let mut opened =
+            Cores { lanes: lanes.clone(), password_file: None, asks_for_passwords: settings.authenticate };
         let all = opened.open_all(settings, memory_bytes, given_password, prepared, event_sink);
         opened.or_close(all)
     }
@@ -181,13 +183,13 @@ impl Cores {
         request_bytes: u64,
         event_sink: &EventSink,
     ) -> Result<Cores, String> {
-        let opened = Cores { lanes: lanes.clone(), password_file: None };
+        let mut opened = Cores { lanes: lanes.clone(), password_file: None, asks_for_passwords: true };
         let all = opened.open_front_all(settings, memory_bytes, request_bytes, event_sink);
         opened.or_close(all)
     }
 
     fn open_front_all(
-        &self,
+        &mut self,
         settings: &Settings,
         memory_bytes: u64,
         request_bytes: u64,
@@ -200,6 +202,7 @@ impl Cores {
         let shared = self.lanes.block_on(0, Group::CONTROL, open);
         let shared =
             shared.map_err(|reason| format!("the cluster cannot be reached: {reason} (--contact)."))?;
+        self.asks_for_passwords = shared.authenticator().is_some();
         shared.set_answer_bytes_max(request_bytes / ANSWERS_PART);
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
         let guardrails = guardrails(settings)?;
@@ -247,6 +250,11 @@ impl Cores {
             ));
         }
         folder::keep_password(folder, password, in_use)
+    }
+
+    /// Returns true if clients have to log in with a password.
+    pub(crate) fn asks_for_passwords(&self) -> bool {
+        self.asks_for_passwords
     }
 
     /// Returns the file of the password that this start generated.

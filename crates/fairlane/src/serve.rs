@@ -233,7 +233,13 @@ fn open_and_wait(
             let cores = Cores::open(lanes, settings, memory_bytes, given, prepared, &event_sink)?;
             (sql, cores)
         }
-        None => (None, Cores::open_front(lanes, settings, memory_bytes, request_bytes, &event_sink)?),
+        None => {
+            let cores = Cores::open_front(lanes, settings, memory_bytes, request_bytes, &event_sink)?;
+            if let Some(warning) = unauthenticated_by_cluster(settings, &cores) {
+                logger.log(Level::Warn, &warning, &[]);
+            }
+            (None, cores)
+        }
     };
     if let Some(path) = cores.password_file() {
         let fields =
@@ -355,16 +361,27 @@ fn front_id(settings: &Settings) -> uuid::Uuid {
     uuid::Builder::from_custom_bytes(hash[..16].try_into().expect("16 bytes of 32")).into_uuid()
 }
 
-/// Returns a warning if clients of other machines need no password.
+/// Returns a warning if clients of other machines need no password, because of a setting.
 fn unauthenticated(settings: &Settings) -> Option<String> {
+    let reason = "--authenticate=false: switch authentication on";
+    if settings.authenticate { None } else { open_to_all(settings, reason) }
+}
+
+/// Returns a warning if clients of other machines need no password, because of their cluster.
+fn unauthenticated_by_cluster(settings: &Settings, cores: &Cores) -> Option<String> {
+    let reason = "a cluster that asks for no passwords: switch authentication on there";
+    if cores.asks_for_passwords() { None } else { open_to_all(settings, reason) }
+}
+
+/// Returns a warning if the server, which needs no password for this reason, listens beyond
+/// loopback.
+fn open_to_all(settings: &Settings, reason: &str) -> Option<String> {
     let listening = [Some(settings.listen), settings.sql_listen];
     let beyond = listening.into_iter().flatten().find(|address| !address.ip().is_loopback())?;
-    (!settings.authenticate).then(|| {
-        format!(
-            "every client that reaches {beyond} may read, change and drop everything, because of \
-             --authenticate=false: switch authentication on, or listen on 127.0.0.1"
-        )
-    })
+    Some(format!(
+        "every client that reaches {beyond} may read, change and drop everything, because of {reason}, or listen on \
+         127.0.0.1"
+    ))
 }
 
 /// Returns the certificate of all listeners. `None`: none is configured.
@@ -441,6 +458,9 @@ mod tests {
         let sql = Settings { sql_listen: Some(address("[::]:5432")), ..settings };
         assert!(unauthenticated(&sql).expect("a warning").contains("[::]:5432"));
         assert_eq!(unauthenticated(&Settings { authenticate: true, ..sql }), None);
+        let open = open_to_all(&cql, "a cluster that asks for no passwords").expect("a warning");
+        assert!(open.contains("0.0.0.0:9042") && open.contains("because of a cluster that"), "{open}");
+        assert_eq!(open_to_all(&Settings::default(), "a cluster"), None, "on loopback");
     }
 
     #[test]
