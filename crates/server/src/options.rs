@@ -39,9 +39,11 @@ pub(crate) fn supported(session: &Session, stream: i16) {
     session.outgoing.encoder.borrow_mut().supported(stream, &options).expect("short names");
 }
 
-/// Answers REGISTER.
+/// Answers REGISTER. A server in front of a cluster accepts unknown types, which are never sent:
+/// drivers register for events of the cluster's product or version.
 pub(crate) fn register(session: &Session, stream: i16, types: &[&str]) -> Result<(), Failure> {
-    if let Some(unknown) = types.iter().find(|name| !wire::EVENT_TYPES.contains(name)) {
+    let unknown = types.iter().find(|name| !wire::EVENT_TYPES.contains(name));
+    if let Some(unknown) = unknown.filter(|_| session.core.front.is_none()) {
         return Err(failure::protocol(&format!("Invalid value '{unknown}' for event type")));
     }
     if types.contains(&"SCHEMA_CHANGE") {

@@ -2,7 +2,7 @@
 
 use crate::common::{ADMIN, Answer, TestServer, settings};
 use server::ServerConfig;
-use wire::{Compression, Version};
+use wire::{Compression, Request, Version};
 
 /// Starts a node, and a front of one core before it.
 fn start() -> (TestServer, TestServer) {
@@ -64,4 +64,12 @@ fn sessions_end_when_a_node_refuses_their_password() {
     assert_eq!(again.log_in("ann", "old").code(), 0x0100, "the old password is kept no more");
     assert_eq!(again.log_in("ann", "new"), Answer::AuthSuccess);
     again.run("LIST ROLES OF ann");
+}
+
+#[test]
+fn unknown_types_of_events_are_accepted_in_front_of_a_cluster_only() {
+    let (node, front) = start();
+    let types = || Request::Register(vec!["SCHEMA_CHANGE", "GRACEFUL_DISCONNECT"]);
+    assert_eq!(front.client(Version::V5, ADMIN).ask(&types()), Answer::Ready);
+    assert_eq!(node.client(Version::V5, ADMIN).ask(&types()).code(), 0x000A);
 }
