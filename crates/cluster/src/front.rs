@@ -160,7 +160,7 @@ impl Front {
     }
 
     /// Returns a prepared statement. `None`: no client of this front has prepared it.
-    pub fn plan(&self, id: &[u8]) -> Option<Arc<RemotePlan>> {
+    pub fn plan(&self, id: &[u8]) -> Option<Rc<RemotePlan>> {
         self.plans.get(&self.shared.plans, id)
     }
 

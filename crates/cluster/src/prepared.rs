@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -128,7 +129,8 @@ impl SharedPlans {
 /// Prepared statements that one core has used: at most those that all cores share.
 #[derive(Default)]
 pub(crate) struct CorePlans {
-    by_id: RefCell<FxHashMap<Bytes, Arc<RemotePlan>>>,
+    /// Copies of their own: cores would write to one count of references.
+    by_id: RefCell<FxHashMap<Bytes, Rc<RemotePlan>>>,
     /// Number of removed statements that this core has seen.
     removed: Cell<u64>,
 }
@@ -137,15 +139,15 @@ impl CorePlans {
     pub(crate) fn add(&self, shared: &SharedPlans, plan: Arc<RemotePlan>) {
         shared.add(&plan);
         self.forget_removed(shared);
-        self.by_id.borrow_mut().insert(plan.id.clone(), plan);
+        self.by_id.borrow_mut().insert(plan.id.clone(), Rc::new(RemotePlan::clone(&plan)));
     }
 
-    pub(crate) fn get(&self, shared: &SharedPlans, id: &[u8]) -> Option<Arc<RemotePlan>> {
+    pub(crate) fn get(&self, shared: &SharedPlans, id: &[u8]) -> Option<Rc<RemotePlan>> {
         self.forget_removed(shared);
         if let Some(found) = self.by_id.borrow().get(id) {
             return Some(found.clone());
         }
-        let found = shared.get(id)?;
+        let found = Rc::new(RemotePlan::clone(&*shared.get(id)?));
         self.by_id.borrow_mut().insert(found.id.clone(), found.clone());
         Some(found)
     }

@@ -66,7 +66,7 @@ pub struct Outgoing {
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Statement, which names the keyspace.
-    pub plan: Arc<RemotePlan>,
+    pub plan: Rc<RemotePlan>,
     /// Token of the partition.
     pub token: Token,
 }
@@ -74,7 +74,7 @@ pub struct Route {
 impl Route {
     /// Returns the partition of bound values. `None`: they do not tell.
     #[must_use]
-    pub fn of(plan: &Arc<RemotePlan>, values: &Values<'_>) -> Option<Route> {
+    pub fn of(plan: &Rc<RemotePlan>, values: &Values<'_>) -> Option<Route> {
         let token = plan.routing.as_ref()?.token(values)?;
         Some(Route { plan: plan.clone(), token })
     }

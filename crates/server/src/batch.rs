@@ -38,7 +38,7 @@ pub(crate) fn execute_batch(
 ) -> Fast {
     match begin(session, envelope, batch, &mut request) {
         Ok(None) => {}
-        Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting)),
+        Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting, None)),
         Err(failure) => return refused(session, request, &failure),
     }
     let keyspace = request.keyspace_of(batch.params.keyspace);
@@ -66,7 +66,7 @@ pub(crate) async fn execute_long_batch(
     let batch = envelope.checked_batch(place).expect("the envelope was read as a batch before");
     match begin(session, envelope, &batch, &mut request) {
         Ok(None) => {}
-        Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting)),
+        Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting, None)),
         Err(failure) => return refused(session, request, &failure),
     }
     let keyspace = request.keyspace_of(batch.params.keyspace);

@@ -65,7 +65,7 @@ pub(crate) fn execute(
     if needs_slot(request.statement()) {
         match take_slot(session, envelope, &mut request) {
             Ok(None) => {}
-            Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting)),
+            Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting, None)),
             Err(failure) => return answered(session, request, Err(failure)),
         }
     }

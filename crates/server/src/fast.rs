@@ -23,6 +23,7 @@ use crate::relay::{Relay, Relayed, relay};
 use crate::request::{CqlRequest, Frame, detached};
 use crate::session::Session;
 use crate::statement::Bound;
+use crate::tasks::RelayedText;
 
 /// State of a request after [`try_fast`].
 pub(crate) enum Fast {
@@ -41,8 +42,8 @@ pub(crate) enum Rest {
     /// The statement specifies another level, whose settings the request has now. That level has
     /// not admitted it.
     OtherLevel,
-    /// A slot.
-    Slot(WaitingStatement),
+    /// A slot, with the text if the statement is for a node.
+    Slot(WaitingStatement, Option<RelayedText>),
     /// The acknowledgement of a write of this core, by its number.
     Acknowledged(u64),
     /// The result of the engine.
@@ -73,7 +74,7 @@ fn stages(
 ) -> Result<Fast, Failure> {
     if let Some(relay) = relay(session, envelope, &mut request)? {
         let rest = match relay {
-            Relay::Waits(waiting) => Rest::Slot(waiting),
+            Relay::Waits(waiting, text) => Rest::Slot(waiting, text),
             Relay::Ready(relayed) => Rest::Relay(relayed),
         };
         return Ok(Fast::Slow(request, rest));

@@ -24,9 +24,11 @@ use crate::answers::{Encoding, deliver};
 use crate::cluster_roles;
 use crate::failure;
 use crate::request::{CqlRequest, INLINE_BYTES, detached};
+use crate::running::TEXT_BYTES_MAX;
 use crate::session::Session;
 use crate::slots::take_slot;
 use crate::statement::{INLINE_TEXT_BYTES, PREPARED_TEXT_BYTES_MAX, StatementKind};
+use crate::tasks::RelayedText;
 
 /// Tables of the keyspace `system` that show this server.
 const OWN_TABLES: [&str; 9] = [
@@ -45,6 +47,14 @@ const OWN_TABLES: [&str; 9] = [
 pub(crate) struct Relayed {
     outgoing: Outgoing,
     work: RelayWork,
+    /// Text for the list of running statements, until it is in there.
+    text: Option<RelayedText>,
+}
+
+impl Relayed {
+    pub(crate) fn take_text(&mut self) -> Option<RelayedText> {
+        self.text.take()
+    }
 }
 
 /// Work on a request besides passing it on.
@@ -69,7 +79,7 @@ impl Relayed {
 /// Next step of a request for a node.
 pub(crate) enum Relay {
     /// Its level has no slot for it now.
-    Waits(WaitingStatement),
+    Waits(WaitingStatement, Option<RelayedText>),
     /// It may be sent.
     Ready(Box<Relayed>),
 }
@@ -85,7 +95,7 @@ pub(crate) fn relay(
 ) -> Result<Option<Relay>, Failure> {
     let Some(front) = &session.core.front else { return Ok(None) };
     let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
-    let Target { work, class, consistency, route } = target;
+    let Target { work, class, consistency, route, text } = target;
     request.form.consistency = consistency;
     request.form.kind = match class {
         StatementClass::Read => StatementKind::Read,
@@ -98,7 +108,7 @@ pub(crate) fn relay(
     request.check_age().map_err(|error| request.failure(error))?;
     let is_of_server = matches!(work, RelayWork::Role(_));
     if !is_of_server && let Some(waiting) = take_slot(session, envelope, request)? {
-        return Ok(Some(Relay::Waits(waiting)));
+        return Ok(Some(Relay::Waits(waiting, text)));
     }
     let limit_ns = u64::try_from(request.limit.as_nanos()).unwrap_or(u64::MAX);
     let outgoing = Outgoing {
@@ -114,7 +124,7 @@ pub(crate) fn relay(
         flags: envelope.flags,
         body: detached(envelope).body,
     };
-    Ok(Some(Relay::Ready(Box::new(Relayed { outgoing, work }))))
+    Ok(Some(Relay::Ready(Box::new(Relayed { outgoing, work, text }))))
 }
 
 /// Work on a request for a node, and what is known of it.
@@ -123,11 +133,13 @@ struct Target {
     class: StatementClass,
     consistency: Consistency,
     route: Option<Route>,
+    /// Text of its statement, for the list of those that run.
+    text: Option<RelayedText>,
 }
 
 impl Target {
     fn new(work: RelayWork, class: StatementClass, consistency: Consistency) -> Target {
-        Target { work, class, consistency, route: None }
+        Target { work, class, consistency, route: None, text: None }
     }
 }
 
@@ -163,7 +175,9 @@ fn target(
         }
         Request::Query(query) => {
             let class = class_of(query.text)?;
-            Some(Target::new(work_of(query.text, class)?, class, query.params.consistency))
+            let text = Some(sent(query.text));
+            let target = Target::new(work_of(query.text, class)?, class, query.params.consistency);
+            Some(Target { text, ..target })
         }
         Request::Prepare(prepare) if is_own(prepare.text, request.keyspace_of(prepare.keyspace)) => None,
         Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
@@ -175,14 +189,16 @@ fn target(
             let given_keyspace = prepare.keyspace.map(Into::into);
             let is_conditional = class == StatementClass::Write && is_conditional(prepare.text);
             let work = RelayWork::Prepare { text: prepare.text.into(), given_keyspace, is_conditional };
-            Some(Target::new(work, StatementClass::Other, Consistency::One))
+            let text = Some(sent(prepare.text));
+            Some(Target { text, ..Target::new(work, StatementClass::Other, Consistency::One) })
         }
         Request::Execute(execute) if session.core.plans.prepared(execute.id).is_some() => None,
         Request::Execute(execute) => {
             let plan = front.plan(execute.id).ok_or_else(|| failure::unprepared(execute.id))?;
             let route = Route::of(&plan, &execute.params.values);
-            let work = work_of(&plan.text, plan.class)?;
-            Some(Target { route, ..Target::new(work, plan.class, execute.params.consistency) })
+            let target =
+                Target::new(work_of(&plan.text, plan.class)?, plan.class, execute.params.consistency);
+            Some(Target { route, text: Some(RelayedText::Prepared(plan)), ..target })
         }
         Request::Batch(batch) => {
             let consistency = batch.params.consistency;
@@ -204,6 +220,11 @@ fn is_conditional(text: &str) -> bool {
         Ok(Tree::Delete(delete)) => delete.condition != IfClause::None,
         _ => false,
     }
+}
+
+/// Returns the part of a text that lists of statements show.
+fn sent(text: &str) -> RelayedText {
+    RelayedText::Sent(text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into())
 }
 
 /// Returns the kind of a text.
@@ -319,7 +340,7 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
     let (Some(front), Some(role)) = (front, remote) else {
         return Relayable::Refused(Refusal::Unsent("the session has not logged in".to_owned()));
     };
-    let Relayed { outgoing, work } = relayed;
+    let Relayed { outgoing, work, .. } = relayed;
     let asked = async {
         match work {
             RelayWork::Pass => front.send(&role, &outgoing).await.map(Relayable::Answer),

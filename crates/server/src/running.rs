@@ -14,17 +14,38 @@ use crate::failure;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::statement::Statement;
-use crate::tasks::Running;
+use crate::tasks::{RelayedText, Running};
 
 /// Longest text of a statement that is shown, bytes.
-const TEXT_BYTES_MAX: usize = 1000;
+pub(crate) const TEXT_BYTES_MAX: usize = 1000;
 
 /// Returns the beginning of the statement's text, with `?` for its values. It is made from the
 /// syntax tree when the table is read, so that statements do not pay for it. `batch`: it is one, or
 /// it is not decoded yet.
 fn description(running: &Running) -> String {
+    match &running.relayed {
+        Some(RelayedText::Prepared(plan)) => return masked(&plan.text),
+        Some(RelayedText::Sent(text)) => return masked(text),
+        None => {}
+    }
     let text = |statement: &Rc<Statement>| access::beginning(&cql::Masked(&statement.tree), TEXT_BYTES_MAX);
     running.statement.as_ref().map_or_else(|| "batch".to_owned(), text)
+}
+
+/// Returns the beginning of a text for a node, with `?` for its values. A text that this server
+/// cannot parse, because it is long or of another product, ends before its first value.
+fn masked(text: &str) -> String {
+    let begin = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+    if let Ok(tree) = cql::parse(begin) {
+        return access::beginning(&cql::Masked(&tree), TEXT_BYTES_MAX);
+    }
+    let mut before = ' ';
+    let value = begin.find(|c: char| {
+        let begins_word = !(before.is_alphanumeric() || before == '_');
+        before = c;
+        matches!(c, '=' | '<' | '>' | '(' | '[' | '{' | '\'' | '$') || c.is_ascii_digit() && begins_word
+    });
+    format!("{}...", begin[..value.unwrap_or(begin.len())].trim_end())
 }
 
 /// Cancels a statement of the core, for `CANCEL STATEMENT`, and answers its client with an error.
@@ -108,4 +129,21 @@ fn table(sessions: Weak<Sessions>) -> VirtualTable {
         };
         sessions.by_id.borrow().values().flat_map(of_session).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_for_a_node_shows_no_values() {
+        let check = |text: &str, expected: &str| assert_eq!(masked(text), expected, "{text}");
+        check("select a from ks.t where k = 'secret' limit 5", "SELECT a FROM ks.t WHERE k = ? LIMIT ?");
+        check("SELECT a FROM t2 WHERE k ! 'secret'", "SELECT a FROM t2 WHERE k !...");
+        check("SELECT a FROM t ORDER BY v ANN OF [0.1]", "SELECT a FROM t ORDER BY v ANN OF...");
+        check("FETCH 5 FROM t", "FETCH...");
+        let long = format!("SELECT a FROM t WHERE k = 'secret' AND v = '{}'", "x".repeat(2 * TEXT_BYTES_MAX));
+        check(&long, "SELECT a FROM t WHERE k...");
+        assert_eq!(masked(&"é".repeat(TEXT_BYTES_MAX)).len(), TEXT_BYTES_MAX + "...".len());
+    }
 }

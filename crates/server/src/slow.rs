@@ -42,7 +42,7 @@ pub(crate) fn continue_slowly(
     session: &Rc<Session>,
     envelope: Option<&Envelope>,
     mut request: CqlRequest,
-    rest: Rest,
+    mut rest: Rest,
 ) {
     if let Err(failure) = hold(session, envelope, &mut request, &rest) {
         return session.refuse(request.stream, &failure);
@@ -55,7 +55,7 @@ pub(crate) fn continue_slowly(
         Rest::Opening(_) => false,
         Rest::Result(_) => !request.form.is_prepared,
         Rest::Relay(relayed) => relayed.is_read_again(),
-        Rest::OtherLevel | Rest::Slot(_) | Rest::Acknowledged(_) => true,
+        Rest::OtherLevel | Rest::Slot(..) | Rest::Acknowledged(_) => true,
     };
     let slow = Slow {
         session: session.clone(),
@@ -65,7 +65,7 @@ pub(crate) fn continue_slowly(
         unanswered: Some(session.begin()),
     };
     let (key, group) = (slow.key, request.effective.group());
-    let running = running(&request, &rest);
+    let running = running(&request, &mut rest);
     let task = lanes::spawn(group, Warnings::within(Warnings::take(), slow.run(request, rest)));
     session.requests.tasks.borrow_mut().store(key, task, running);
 }
@@ -84,7 +84,7 @@ fn hold(
             request.charges.push(charged.map_err(failure::out_of_memory)?);
         }
         // Charged before.
-        (Rest::Opening(Frame::Parts(_)) | Rest::Slot(_), _) => {}
+        (Rest::Opening(Frame::Parts(_)) | Rest::Slot(..), _) => {}
         (_, Some(envelope)) if request.held.is_none() => request.hold(session, envelope),
         _ => {}
     }
@@ -93,18 +93,20 @@ fn hold(
 
 /// Returns the request's entry in the list of running statements. The end of the connection cancels
 /// what is listed.
-fn running(request: &CqlRequest, rest: &Rest) -> Option<Running> {
+fn running(request: &CqlRequest, rest: &mut Rest) -> Option<Running> {
     let (statement, since_ns) = (request.statement.clone(), request.times.arrived_ns);
     let (stream, effective) = (request.stream, request.effective.clone());
-    let waiting = Running { stream, statement, effective, since_ns, waits: true, reads: None };
+    let waiting = Running { stream, statement, relayed: None, effective, since_ns, waits: true, reads: None };
     match rest {
         Rest::Opening(_) => Some(Running { statement: None, waits: false, ..waiting }),
-        Rest::Slot(_) => Some(waiting),
+        Rest::Slot(_, text) => Some(Running { relayed: text.take(), ..waiting }),
         Rest::Result(later) if request.kind().is_cancellable() => {
             let (since_ns, reads) = (request.times.began_ns, later.reads().cloned());
             Some(Running { since_ns, waits: false, reads, ..waiting })
         }
-        Rest::Relay(_) if request.kind().is_cancellable() => Some(Running { waits: false, ..waiting }),
+        Rest::Relay(relayed) if request.kind().is_cancellable() => {
+            Some(Running { relayed: relayed.take_text(), waits: false, ..waiting })
+        }
         Rest::OtherLevel | Rest::Acknowledged(_) | Rest::Result(_) | Rest::Relay(_) => None,
     }
 }
@@ -134,7 +136,7 @@ impl Slow {
                 fast = match rest {
                     Rest::Opening(frame) => Box::pin(self.open(frame, request)).await,
                     Rest::OtherLevel => Box::pin(self.enter_level(request)).await,
-                    Rest::Slot(waiting) => Box::pin(self.take_slot(waiting, request)).await,
+                    Rest::Slot(waiting, _) => Box::pin(self.take_slot(waiting, request)).await,
                     Rest::Result(later) => self.result(later, request).await,
                     Rest::Relay(relayed) => match relay::ask(&self.session, *relayed, request.limit).await {
                         Relayable::Own => {
@@ -162,12 +164,12 @@ impl Slow {
 
     /// Prepares for the next wait of a request.
     fn wait_again(&self, fast: Fast) -> Option<Fast> {
-        let Fast::Slow(mut request, rest) = fast else { return Some(fast) };
+        let Fast::Slow(mut request, mut rest) = fast else { return Some(fast) };
         if let Err(failure) = hold(&self.session, self.envelope.as_ref(), &mut request, &rest) {
             self.session.refuse(self.stream, &failure);
             return None;
         }
-        self.session.requests.tasks.borrow_mut().set(self.key, running(&request, &rest));
+        self.session.requests.tasks.borrow_mut().set(self.key, running(&request, &mut rest));
         Some(Fast::Slow(request, rest))
     }
 

@@ -4,15 +4,26 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cluster::RemotePlan;
 use engine::Reads;
 use workload::Effective;
 
 use crate::statement::Statement;
 
+/// Text of a statement for a node, which this server does not decode.
+pub(crate) enum RelayedText {
+    /// A client has prepared it.
+    Prepared(Rc<RemotePlan>),
+    /// The beginning of a text that a client sent.
+    Sent(Box<str>),
+}
+
 /// A statement that runs or waits, as far as it is known.
 pub(crate) struct Running {
     pub(crate) stream: i16,
     pub(crate) statement: Option<Rc<Statement>>,
+    /// Text of a statement for a node.
+    pub(crate) relayed: Option<RelayedText>,
     pub(crate) effective: Rc<Effective>,
     pub(crate) since_ns: u64,
     /// True if the statement waits for a slot.
@@ -24,7 +35,7 @@ pub(crate) struct Running {
 impl Running {
     /// Returns true for a long request whose kind is not known yet.
     fn is_being_opened(&self) -> bool {
-        self.statement.is_none() && !self.waits
+        self.statement.is_none() && self.relayed.is_none() && !self.waits
     }
 }
 

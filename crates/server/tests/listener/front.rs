@@ -1,8 +1,11 @@
 //! A server in front of a cluster, of one node: another server.
 
+use std::sync::mpsc;
+
 use crate::common::{ADMIN, Answer, TestServer, settings};
+use lanes::Group;
 use server::ServerConfig;
-use wire::{Compression, Request, Version};
+use wire::{Compression, Execute, Query, Request, Version};
 
 /// Starts a node, and a front of one core before it.
 fn start() -> (TestServer, TestServer) {
@@ -72,4 +75,37 @@ fn unknown_types_of_events_are_accepted_in_front_of_a_cluster_only() {
     let types = || Request::Register(vec!["SCHEMA_CHANGE", "GRACEFUL_DISCONNECT"]);
     assert_eq!(front.client(Version::V5, ADMIN).ask(&types()), Answer::Ready);
     assert_eq!(node.client(Version::V5, ADMIN).ask(&types()).code(), 0x000A);
+}
+
+#[test]
+fn running_statements_show_texts_for_nodes_without_values() {
+    let (node, front) = start();
+    let mut client = front.client(Version::V5, ADMIN);
+    let (id, _) =
+        client.prepare("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system'");
+    let (release, released) = mpsc::channel::<()>();
+    let lanes = node.lanes.clone();
+    // The node answers nothing while its core waits here.
+    let blocked = std::thread::spawn(move || {
+        lanes.block_on(0, Group::CONTROL, move || async move { released.recv().expect("the test goes on") });
+    });
+    let text = "SELECT id FROM system_schema.types WHERE id = 'secret'";
+    client.queue(&Request::Query(Query { text, ..Query::default() }));
+    client.queue(&Request::Execute(Execute { id: &id, ..Execute::default() }));
+    client.flush();
+    let shown = || {
+        front.lanes.block_on(0, Group::CONTROL, || async {
+            let engine = testkit::engine();
+            let table = engine::Engine::registry(&*engine).get("system", "running_statements");
+            format!("{:?}", table.expect("registered").rows_at_once().expect("made at once"))
+        })
+    };
+    let expected = [
+        "SELECT id FROM system_schema.types WHERE id = ?",
+        "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?",
+    ];
+    testkit::until("both are shown", || expected.iter().all(|text| shown().contains(text)));
+    release.send(()).expect("the core waits");
+    blocked.join().expect("no panic");
+    assert!(client.receive().is_some() && client.receive().is_some());
 }
