@@ -7,15 +7,15 @@ import subprocess
 import time
 import urllib.request
 
-from cassandra import InvalidRequest, Unauthorized
+from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import Cluster, NoHostAvailable
-from cassandra.policies import ConstantReconnectionPolicy
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.policies import ConstantReconnectionPolicy, FallthroughRetryPolicy
 from cassandra.query import BatchStatement, SimpleStatement
 
 from _server import PASSWORD, PATIENCE_S, Server
 
-OPTIONS, STARTUP, QUERY, PREPARE, EXECUTE, REGISTER, BATCH, AUTH_RESPONSE = 5, 1, 7, 9, 10, 11, 13, 15
+STARTUP, QUERY, RESULT, PREPARE, EXECUTE, AUTH_RESPONSE = 1, 7, 8, 9, 10, 15
 
 
 def front_of(node, **more):
@@ -23,19 +23,22 @@ def front_of(node, **more):
 
 
 def cluster(server, role="admin", password=PASSWORD, version=5):
+    """Returns a driver that repeats nothing. Its reads see its writes, on several nodes too."""
+    profile = ExecutionProfile(
+        consistency_level=ConsistencyLevel.QUORUM, retry_policy=FallthroughRetryPolicy(), request_timeout=PATIENCE_S
+    )
     return Cluster(
         [server.host], port=server.port, auth_provider=PlainTextAuthProvider(role, password), connect_timeout=PATIENCE_S,
         protocol_version=version, reconnection_policy=ConstantReconnectionPolicy(0.1, None),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
     )  # fmt: skip
 
 
-def statements(front, version):
+def statements(front, version, replication="{'class': 'SimpleStrategy', 'replication_factor': 1}"):
     with cluster(front, version=version) as clients:
         session = clients.connect()
         name = f"shop{version}"
-        session.execute(
-            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-        )
+        session.execute(f"CREATE KEYSPACE {name} WITH replication = {replication}")
         session.set_keyspace(name)
         session.execute("CREATE TABLE orders (customer text, id int, items list<text>, PRIMARY KEY (customer, id))")
         session.execute("CREATE TABLE hits (page text PRIMARY KEY, n counter)")
@@ -185,26 +188,31 @@ def query(statement):
     return struct.pack(">i", len(statement)) + statement.encode() + struct.pack(">HB", 1, 0)
 
 
-def bodies(node, front):
+PAYLOAD = struct.pack(">H", 1) + text("key") + struct.pack(">i", 3) + b"abc"
+# A QUERY that ends within the length of its text.
+TEXTLESS = b"\xff\xff"
+# Opcode, body and flags.
+MESSAGES = [
+    (QUERY, query("SELECT customer, id, items, writetime(items) FROM shop5.orders LIMIT 3"), 0),
+    (QUERY, query("SELECT * FROM system_schema.keyspaces"), 0),
+    (QUERY, query("SELEKT 1"), 0),
+    (QUERY, query(""), 0),
+    (QUERY, query("SELECT * FROM missing.t"), 0),
+    (QUERY, query("LIST ROLES"), 0),
+    (QUERY, query("DESCRIBE TABLE shop5.orders"), 0),
+    (QUERY, PAYLOAD + query("SELECT id FROM shop5.orders LIMIT 1"), 4),
+    (QUERY, TEXTLESS, 0),
+    (QUERY, query("USE shop5"), 0),
+    (QUERY, query("SELECT id FROM orders LIMIT 1"), 0),
+    (QUERY, query("USE nowhere"), 0),
+    (PREPARE, struct.pack(">i", 38) + b"SELECT id FROM orders WHERE customer=?"[:38], 0),
+    (EXECUTE, struct.pack(">H", 16) + b"0123456789abcdef" + struct.pack(">HB", 1, 0), 0),
+]
+
+
+def bodies(node, front, messages=MESSAGES):
     """Messages and their answers are the same, byte for byte, errors and malformed ones too."""
     direct, through = Raw(node), Raw(front)
-    payload = struct.pack(">H", 1) + text("key") + struct.pack(">i", 3) + b"abc"
-    messages = [
-        (QUERY, query("SELECT customer, id, items, writetime(items) FROM shop5.orders LIMIT 3"), 0),
-        (QUERY, query("SELECT * FROM system_schema.keyspaces"), 0),
-        (QUERY, query("SELEKT 1"), 0),
-        (QUERY, query(""), 0),
-        (QUERY, query("SELECT * FROM missing.t"), 0),
-        (QUERY, query("LIST ROLES"), 0),
-        (QUERY, query("DESCRIBE TABLE shop5.orders"), 0),
-        (QUERY, payload + query("SELECT id FROM shop5.orders LIMIT 1"), 4),
-        (QUERY, b"\xff\xff", 0),
-        (QUERY, query("USE shop5"), 0),
-        (QUERY, query("SELECT id FROM orders LIMIT 1"), 0),
-        (QUERY, query("USE nowhere"), 0),
-        (PREPARE, struct.pack(">i", 38) + b"SELECT id FROM orders WHERE customer=?"[:38], 0),
-        (EXECUTE, struct.pack(">H", 16) + b"0123456789abcdef" + struct.pack(">HB", 1, 0), 0),
-    ]
     for opcode, body, flags in messages:
         expected, got = direct.ask(opcode, body, flags), through.ask(opcode, body, flags)
         assert got == expected, (body, expected, got)
@@ -252,4 +260,5 @@ def main():
         restarts(node, front)
 
 
-main()
+if __name__ == "__main__":
+    main()
