@@ -20,7 +20,11 @@ from front import EXECUTE, MESSAGES, PREPARE, QUERY, RESULT, TEXTLESS, Raw, bodi
 
 FRONTS = 1
 LIMIT_S = 8 * 60
-CAS_WRITE_UNKNOWN = 0x1700
+# Codes of errors.
+CAS_WRITE_UNKNOWN, UNPREPARED = 0x1700, 0x2500
+# Flags of EXECUTE, and of its answer.
+VALUES, SKIP_METADATA = 1, 2
+NO_METADATA = 4
 # Statements that a client under load completes before and after each event.
 COMPLETED = 100
 
@@ -194,14 +198,14 @@ def answers(ring, fronts):
             bodies(ring.nodes[0], front, messages)
 
 
-def prepared(node, statement, values):
+def prepared(node, statement, values, flags=VALUES):
     """Returns the messages that prepare a statement and execute it with these values. A node knows its id."""
     prepare = struct.pack(">i", len(statement)) + statement.encode()
     _, _, opcode, answer = Raw(node).ask(PREPARE, prepare)
     assert opcode == RESULT, answer
     length = struct.unpack(">H", answer[4:6])[0]
-    # At ONE, with values.
-    execute = answer[4 : 6 + length] + struct.pack(">HB", 1, 1) + values
+    # At ONE.
+    execute = answer[4 : 6 + length] + struct.pack(">HB", 1, flags) + values
     return [(PREPARE, prepare, 0), (EXECUTE, execute, 0)]
 
 
@@ -288,6 +292,35 @@ def altered(ring, fronts):
                 assert later == 0, (change, [client.failures[-1:] for client in load])
 
 
+def undescribed(ring, fronts):
+    """A client of v4 may ask for rows without a description of their columns. After a change of the table it has to prepare
+    its statement again, and gets no rows of columns that it does not know."""
+    with sessions(fronts) as (session, *_):
+        keyspace(ring, session, "undescribed", "t (k int PRIMARY KEY, v int)")
+        session.execute("INSERT INTO undescribed.t (k, v) VALUES (1, 1)")
+        statement, values = "SELECT * FROM undescribed.t WHERE k = ?", struct.pack(">Hii", 1, 4, 1)
+        (_, prepare, _), (_, execute, _) = prepared(ring.nodes[0], statement, values, VALUES | SKIP_METADATA)
+        client = Raw(fronts[0])
+
+        def columns():
+            """Returns the number of columns without a description. `None`: the client has to prepare the statement."""
+            _, _, opcode, answer = client.ask(EXECUTE, execute)
+            if opcode == RESULT:
+                flags, count = struct.unpack(">ii", answer[4:12])
+                return count if flags & NO_METADATA else 0
+            assert struct.unpack(">i", answer[:4])[0] == UNPREPARED, answer
+            return None
+
+        client.ask(PREPARE, prepare)
+        for _ in ring.nodes:
+            assert columns() == 2
+        session.execute("ALTER TABLE undescribed.t ADD a text")
+        assert columns() in (0, None)
+        client.ask(PREPARE, prepare)
+        for _ in ring.nodes:
+            assert columns() == 3
+
+
 def killed(ring, fronts):
     """Of a node that is killed, no read fails, and of writes only those in flight. It is used again after its start."""
     with sessions(fronts) as through:
@@ -340,7 +373,7 @@ def coordinated(session, statement, node):
     assert coordinator == node.host, coordinator
 
 
-CHECKS = [clients, objects, pages, conditions, counters, batches, tracing, answers, altered, killed]
+CHECKS = [clients, objects, pages, conditions, counters, batches, tracing, answers, altered, undescribed, killed]
 
 
 def expired(*_):

@@ -69,36 +69,49 @@ impl Nodes {
         Nodes { topology, nodes }
     }
 
-    /// Opens something at the next candidate that can be reached. After the last one, the first
-    /// follows.
+    /// Returns the next candidate. After the last one, the first follows. `None`: there is no node.
+    pub(crate) fn next(&self, candidates: &mut Candidates<'_>) -> Option<&Rc<Node>> {
+        let next = self.untried(candidates).or_else(|| {
+            candidates.restart();
+            self.untried(candidates)
+        });
+        next.map(|at| &self.nodes[at])
+    }
+
+    fn untried(&self, candidates: &mut Candidates<'_>) -> Option<usize> {
+        let now_ns = lanes::time::monotonic_ns();
+        candidates.next(|at| self.nodes[at].load(now_ns))
+    }
+
+    /// Opens something at a node, or else at the next candidate that can be reached.
     ///
     /// # Errors
-    /// That of the first candidate, if none can be reached.
+    /// That of the first node, if none can be reached.
     pub(crate) async fn reach<T, F: Future<Output = Result<T, Refusal>>>(
         &self,
+        first: Option<&Rc<Node>>,
         candidates: &mut Candidates<'_>,
         mut open: impl FnMut(SocketAddr) -> F,
     ) -> Result<(Rc<Node>, T), Refusal> {
-        let now_ns = lanes::time::monotonic_ns();
-        let load = |at: usize| self.nodes[at].load(now_ns);
-        let mut next = candidates.next(load).or_else(|| {
-            candidates.restart();
-            candidates.next(load)
-        });
+        let mut next = first;
         let mut reason = None;
-        while let Some(at) = next {
-            let node = &self.nodes[at];
+        while let Some(node) = next {
             match open(node.address).await {
-                Err(Refusal::Unsent(text)) => {
+                Err(refusal @ Refusal::Unsent(_)) => {
                     node.avoid();
-                    reason.get_or_insert(text);
+                    reason.get_or_insert(refusal);
                 }
                 opened => return opened.map(|opened| (node.clone(), opened)),
             }
-            next = candidates.next(load);
+            next = self.untried(candidates).map(|at| &self.nodes[at]);
         }
-        Err(Refusal::Unsent(reason.unwrap_or_else(|| "no node is known".to_owned())))
+        Err(reason.unwrap_or_else(no_node))
     }
+}
+
+/// Returns the refusal of a front without nodes.
+pub(crate) fn no_node() -> Refusal {
+    Refusal::Unsent("no node is known".to_owned())
 }
 
 impl Front {
@@ -260,7 +273,8 @@ impl Front {
         let nodes = self.nodes();
         let order = ReplicaOrder::LeastLoaded;
         let mut candidates = Candidates::new(&nodes.topology, None, order, self.turn());
-        nodes.reach(&mut candidates, open).await.map(|(_, opened)| opened)
+        let first = nodes.next(&mut candidates);
+        nodes.reach(first, &mut candidates, open).await.map(|(_, opened)| opened)
     }
 
     /// Sends a message of the front itself, beside the window.

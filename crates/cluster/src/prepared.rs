@@ -77,6 +77,8 @@ pub struct RemotePlan {
     pub class: StatementClass,
     /// True for a conditional write.
     pub is_conditional: bool,
+    /// Hash of its result columns.
+    pub columns: u64,
     /// Markers of the partition key, if it is bound.
     pub routing: Option<RoutingKey>,
 }
@@ -188,6 +190,7 @@ mod tests {
             given_keyspace: None,
             class: StatementClass::Other,
             is_conditional: false,
+            columns: 0,
             routing: None,
         };
         let (shared, core) = (SharedPlans::default(), CorePlans::default());
@@ -211,6 +214,7 @@ mod tests {
             given_keyspace: None,
             class: StatementClass::Other,
             is_conditional: false,
+            columns: 0,
             routing: None,
         };
         let (shared, one, other) = (SharedPlans::default(), CorePlans::default(), CorePlans::default());

@@ -2,12 +2,14 @@
 //! not executed is sent to another node.
 
 use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustc_hash::FxBuildHasher;
 use schema::Token;
 use wire::{
     Envelope, Failure, FailureKind, Flags, Opcode, Prepare, Prepared, Query, Request, Response, ResultKind,
@@ -17,7 +19,7 @@ use workload::Effective;
 
 use crate::Refusal;
 use crate::choice::{Candidates, ReplicaOrder};
-use crate::front::Front;
+use crate::front::{Front, no_node};
 use crate::key::RoutingKey;
 use crate::prepared::{RemotePlan, StatementClass};
 use crate::role::Role;
@@ -106,8 +108,16 @@ impl Front {
                 Some(known) => known,
                 None => {
                     let (version, keyspace) = (request.version, request.keyspace.as_ref());
-                    let open = |node| role.connection(node, version, keyspace);
-                    nodes.reach(&mut candidates, open).await?
+                    match nodes.next(&mut candidates) {
+                        Some(node) => match role.open_connection(node.address, version, keyspace) {
+                            Some(connection) => (node.clone(), connection),
+                            None => {
+                                let open = |node| role.connection(node, version, keyspace);
+                                Box::pin(nodes.reach(Some(node), &mut candidates, open)).await?
+                            }
+                        },
+                        None => return Err(no_node()),
+                    }
                 }
             };
             let place = node.place(&request.effective, request.until_ns).await?;
@@ -125,7 +135,7 @@ impl Front {
                 answered => answered?,
             };
             if answer.result_kind() == Some(ResultKind::SchemaChange) {
-                self.agree(role, request.version).await;
+                Box::pin(self.agree(role, request.version)).await;
             }
             let id = match refusal_of(&answer) {
                 Some(FailureKind::Unprepared(id)) => Bytes::from(id),
@@ -138,9 +148,15 @@ impl Front {
             };
             let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
             let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
-            if !self.prepare_again(role, request.version, connection.node, &plan).await {
+            match Box::pin(self.prepare_again(role, request.version, connection.node, &plan)).await {
+                // Its table was altered. A client of v4 may read rows by the columns that it knows,
+                // because only v5 has an id for them. So it prepares the statement itself.
+                Some(columns) if columns != plan.columns && request.version == Version::V4 => {
+                    return Ok(answer);
+                }
+                Some(_) => {}
                 // The client prepares it, and then gets the reason.
-                return Ok(answer);
+                None => return Ok(answer),
             }
             prepared.push(id);
             known = Some((node, connection));
@@ -169,6 +185,7 @@ impl Front {
                 class: StatementClass::of(text).unwrap_or(StatementClass::Other),
                 is_conditional,
                 routing: RoutingKey::of(&prepared),
+                columns: FxBuildHasher.hash_one(prepared.result.columns),
             };
             self.plans.add(&self.shared.plans, Arc::new(plan));
         }
@@ -201,24 +218,24 @@ impl Front {
         sent.await.ok()?.ok().filter(|answer| answer.opcode == Opcode::Result)
     }
 
-    /// Prepares a known statement at a node that has forgotten it, or never knew it. Returns true
-    /// if the node knows it now.
+    /// Prepares a known statement at a node that has forgotten it, or never knew it. Returns
+    /// the hash of its columns. `None`: the node still does not know it.
     async fn prepare_again(
         &self,
         role: &Rc<Role>,
         version: Version,
         node: SocketAddr,
         plan: &RemotePlan,
-    ) -> bool {
+    ) -> Option<u64> {
         // Protocol v4 has no keyspace in the message.
         let given = plan.given_keyspace.as_deref();
         let of_connection = plan.connection_keyspace.as_deref();
         let keyspace = if version == Version::V4 { given.or(of_connection) } else { of_connection };
         let keyspace = keyspace.map(Rc::from);
-        let Ok(connection) = role.connection(node, version, keyspace.as_ref()).await else { return false };
+        let connection = role.connection(node, version, keyspace.as_ref()).await.ok()?;
         let message = Prepare { text: &plan.text, keyspace: given };
-        let Ok(sent) = connection.ask(&Request::Prepare(message)) else { return false };
-        matches!(sent.await, Ok(Ok(answer)) if answer.opcode == Opcode::Result)
+        let answer = connection.ask(&Request::Prepare(message)).ok()?.await.ok()?.ok()?;
+        prepared_of(&answer).map(|prepared| FxBuildHasher.hash_one(prepared.result.columns))
     }
 }
 

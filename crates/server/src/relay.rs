@@ -346,16 +346,17 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
             RelayWork::Pass => front.send(&role, &outgoing).await.map(Relayable::Answer),
             RelayWork::Prepare { text, given_keyspace, is_conditional } => {
                 let keyspace = given_keyspace.as_deref();
-                let prepared = front.prepare(&role, &outgoing, &text, keyspace, is_conditional).await;
-                prepared.map(Relayable::Answer)
+                let prepared = front.prepare(&role, &outgoing, &text, keyspace, is_conditional);
+                Box::pin(prepared).await.map(Relayable::Answer)
             }
             RelayWork::Use(keyspace) => {
-                let used = front.use_keyspace(&role, outgoing.version, &keyspace).await;
+                let used = Box::pin(front.use_keyspace(&role, outgoing.version, &keyspace)).await;
                 used.map(|()| Relayable::SetKeyspace(keyspace))
             }
             RelayWork::Role(name) => {
-                let granted = front.granted_roles(&role, outgoing.version, &name).await?;
-                let copied = cluster_roles::copy(&session.core, &name, granted).await;
+                let asked = Box::pin(front.granted_roles(&role, outgoing.version, &name)).await?;
+                let copied = cluster_roles::copy(&session.core, &name, asked);
+                let copied = Box::pin(copied).await;
                 copied.map(|()| Relayable::Own).map_err(|error| Refusal::Unsent(error.to_string()))
             }
         }

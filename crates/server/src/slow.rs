@@ -66,7 +66,12 @@ pub(crate) fn continue_slowly(
     };
     let (key, group) = (slow.key, request.effective.group());
     let running = running(&request, &mut rest);
-    let task = lanes::spawn(group, Warnings::within(Warnings::take(), slow.run(request, rest)));
+    let task = match rest {
+        Rest::Relay(relayed) if !relayed.is_read_again() => {
+            lanes::spawn(group, slow.pass_on(request, relayed))
+        }
+        rest => lanes::spawn(group, Warnings::within(Warnings::take(), slow.run(request, rest))),
+    };
     session.requests.tasks.borrow_mut().store(key, task, running);
 }
 
@@ -138,13 +143,15 @@ impl Slow {
                     Rest::OtherLevel => Box::pin(self.enter_level(request)).await,
                     Rest::Slot(waiting, _) => Box::pin(self.take_slot(waiting, request)).await,
                     Rest::Result(later) => self.result(later, request).await,
-                    Rest::Relay(relayed) => match relay::ask(&self.session, *relayed, request.limit).await {
-                        Relayable::Own => {
-                            let envelope = self.envelope.as_ref().expect("kept to be read again");
-                            Some(try_fast(&self.session, envelope, request, None))
+                    Rest::Relay(relayed) => {
+                        match Box::pin(relay::ask(&self.session, *relayed, request.limit)).await {
+                            Relayable::Own => {
+                                let envelope = self.envelope.as_ref().expect("kept to be read again");
+                                Some(try_fast(&self.session, envelope, request, None))
+                            }
+                            result => Some(Fast::Answered(relay::answer(&self.session, request, result))),
                         }
-                        result => Some(Fast::Answered(relay::answer(&self.session, request, result))),
-                    },
+                    }
                     Rest::Acknowledged(write) => {
                         self.session.answer_when_acked(request, Warnings::take(), write);
                         None
@@ -160,6 +167,21 @@ impl Slow {
             session.refuse(stream, &panics::failure(panicked));
         }
         session.requests.tasks.borrow_mut().done(key);
+    }
+
+    /// Passes a request on to a node. Its future has half of the size of that of [`Slow::run`], and
+    /// is copied for each request.
+    async fn pass_on(self, request: CqlRequest, relayed: Box<relay::Relayed>) {
+        let (session, stream) = (&self.session, self.stream);
+        let work = async move {
+            let result = relay::ask(session, *relayed, request.limit).await;
+            let request = relay::answer(session, request, result);
+            record(session, request, lanes::time::monotonic_ns());
+        };
+        if let Err(panicked) = lanes::catch_panic(work).await {
+            session.refuse(stream, &panics::failure(panicked));
+        }
+        session.requests.tasks.borrow_mut().done(self.key);
     }
 
     /// Prepares for the next wait of a request.

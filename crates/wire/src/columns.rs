@@ -105,7 +105,7 @@ impl Columns {
 }
 
 /// Column descriptions inside a response, validated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ColumnsRef<'a> {
     count: usize,
     global: bool,
