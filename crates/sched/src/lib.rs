@@ -16,6 +16,8 @@
 //! - [`cluster`]: divides windows and concurrency among several fronts.
 //! - [`control`]: sets the pace of background work, the delay of writes, and the limit of
 //!   statements in flight.
+//! - [`control`]: sets the pace of background work, the delay of writes, the limit of statements in
+//!   flight, and the window of a node of a cluster.
 //!
 //! This crate does not measure or wait, and does not know the meaning of a group.
 

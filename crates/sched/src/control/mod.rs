@@ -1,7 +1,7 @@
 //! Controllers that set the pace of background work, and limit the statements in flight. They take
 //! measurements and return shares, rates, delays and limits. Each has a few integers of state, and
-//! its caller asks it about every [`INTERVAL_NS`], [`Latency`] every second. `docs/scheduler.md`
-//! derives them.
+//! its caller asks it about every [`INTERVAL_NS`], [`Latency`] every second, [`NodeWindow`] every
+//! [`NODE_TICK_NS`]. `docs/scheduler.md` derives them.
 //!
 //! ```text
 //!   memory filled, flushed, left ──▶ Flush ──── rate ──────▶ the flush in flight, chunk by chunk (Pacer)
@@ -11,6 +11,7 @@
 //!   memory held ───────────────────▶ Throttle ── delay ────▶ acknowledgements of writes
 //!   work of statements, shares ────▶ Concurrency ─ limit ──▶ admission of statements
 //!   latency, its target ───────────▶ Latency ─── shares ───▶ the group of the level
+//!   answers of a node ─────────────▶ NodeWindow ─ window ──▶ requests in flight at the node
 //! ```
 //!
 //! A *weight* is the entitlement of a background group alongside all users together, who weigh
@@ -22,6 +23,7 @@ mod concurrency;
 mod division;
 mod flush;
 mod latency;
+mod node_window;
 mod pacer;
 mod throttle;
 
@@ -33,6 +35,7 @@ pub use concurrency::{
 pub use division::{Division, divide};
 pub use flush::{Flush, FlushDecision, FlushInput};
 pub use latency::{Latency, LatencyInput, LatencyReason};
+pub use node_window::{ClassId, NODE_TICK_NS, NodeSample, NodeWindow, WindowBounds};
 pub use pacer::Pacer;
 pub use throttle::{Pressure, Throttle, pressure_ppm};
 
