@@ -36,9 +36,10 @@ class Front(Server):
 
     def start(self, flags):
         self.password = self.node.password
-        command = [self.binary, "serve", "--engine", "cluster", "--contact", self.node.cql]
+        command = [self.binary, "serve", "--engine", "cluster", "--contact", self.node.cql, "--cluster-user", "admin"]
         command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+        environment["FAIRLANE_CLUSTER_PASSWORD"] = self.password
         self.log = open(os.path.join(self.folder, "log"), "w")
         self.process = subprocess.Popen([*command, *flags], env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()

@@ -16,10 +16,11 @@ class Server:
     generates one. After `server.crash()`, `server.start()` opens the same data.
     """
 
-    def __init__(self, password=PASSWORD, memory="256MiB", flags=()):
+    def __init__(self, password=PASSWORD, memory="256MiB", flags=(), variables=None):
         self.password = password
         self.memory = memory
         self.flags = flags
+        self.variables = variables or {}
         self.listen = "127.0.0.1:0"
 
     def __enter__(self):
@@ -29,6 +30,7 @@ class Server:
 
     def start(self):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FAIRLANE_")}
+        environment.update(self.variables)
         if self.password is not None:
             environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
         command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", self.memory]

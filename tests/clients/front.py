@@ -19,7 +19,8 @@ STARTUP, QUERY, RESULT, PREPARE, EXECUTE, AUTH_RESPONSE = 1, 7, 8, 9, 10, 15
 
 
 def front_of(node, **more):
-    return Server(password=None, flags=("--engine", "cluster", "--contact", f"{node.host}:{node.port}"), **more)
+    flags = ("--engine", "cluster", "--contact", f"{node.host}:{node.port}", "--cluster-user", "admin")
+    return Server(password=None, flags=flags, variables={"FAIRLANE_CLUSTER_PASSWORD": PASSWORD}, **more)
 
 
 def cluster(server, role="admin", password=PASSWORD, version=5):

@@ -31,8 +31,9 @@ COMPLETED = 100
 
 def front_of(ring):
     # A server waits longer than the nodes do, so that a timeout seen by a client is theirs.
-    flags = ("--engine", "cluster", "--contact", ring.contacts(), "--request-timeout-ms", str(PATIENCE_S * 500))
-    return Server(password=None, flags=flags)
+    flags = ("--engine", "cluster", "--contact", ring.contacts(), "--cluster-user", "admin")
+    flags += ("--request-timeout-ms", str(PATIENCE_S * 500))
+    return Server(password=None, flags=flags, variables={"FAIRLANE_CLUSTER_PASSWORD": PASSWORD})
 
 
 @contextlib.contextmanager

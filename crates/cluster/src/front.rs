@@ -153,11 +153,11 @@ impl Front {
 
     /// Publishes the use of the nodes, and takes over this core's part of their windows.
     fn divide(&self, division: &mut Division) {
-        let Shared { node_window, levels, windows, .. } = &*self.shared;
+        let Shared { options, levels, windows, .. } = &*self.shared;
         let (catalog, nodes) = (levels.catalog(), self.nodes());
         let report = nodes.nodes.iter().map(|node| (node.address, node.report())).collect();
         let parts = windows.exchange(lanes::current_core(), lanes::cores(), report, |reports| {
-            division.divide(*node_window, &catalog, reports)
+            division.divide(options.node_window, &catalog, reports)
         });
         let present = catalog.entries().map(|entry| (entry.level.group(), entry.clone())).collect();
         for node in &nodes.nodes {
@@ -170,6 +170,11 @@ impl Front {
     /// Returns the state that all cores share.
     pub fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// Returns a handle of the state that all cores share.
+    pub fn shared_by_cores(&self) -> Arc<Shared> {
+        self.shared.clone()
     }
 
     /// Returns a prepared statement. `None`: no client of this front has prepared it.
@@ -305,5 +310,5 @@ impl Front {
 
 /// Returns the part of a new node's window that each core has until the windows are divided.
 fn first_window(shared: &Shared) -> u32 {
-    shared.node_window.div_ceil(lanes::cores() as u32)
+    shared.options.node_window.div_ceil(lanes::cores() as u32)
 }

@@ -42,14 +42,14 @@ mod windows;
 
 pub use choice::{ATTEMPTS_MAX, Candidates, NodeLoad, ReplicaOrder};
 pub use control::{Account, Control, ControlOptions, Notice, Refresh};
-pub use events::{Heard, follow_events};
+pub use events::Heard;
 pub use front::Front;
 pub use granted::ClusterRole;
 pub use key::RoutingKey;
 pub use prepared::{RemotePlan, StatementClass, WORD_WITHIN_BYTES};
 pub use role::Role;
 pub use send::{Outgoing, Route};
-pub use shared::Shared;
+pub use shared::{FrontOptions, Shared};
 pub use topology::{ClusterNode, CoreTopology, NODES_MAX, PublishedTopology, Ring, Topology};
 pub use windows::{LevelUsage, NodeUsage};
 

@@ -6,6 +6,8 @@ use wire::Version;
 use workload::Levels;
 
 use crate::Refusal;
+use crate::control::{Account, Refresh};
+use crate::events::{Heard, follow_events};
 use crate::memory::AnswerMemory;
 use crate::open::{NodeFacts, probe};
 use crate::prepared::SharedPlans;
@@ -15,9 +17,20 @@ use crate::windows::{NodeUsage, Windows};
 /// Nodes that are asked for their authenticator at the start, at most.
 const PROBED_MAX: usize = 16;
 
+/// Configuration of a front.
+#[derive(Clone, Debug)]
+pub struct FrontOptions {
+    /// Requests in flight at a node from all cores, at most.
+    pub node_window: u32,
+    /// The front's own role. `None`: the cluster wants no credentials.
+    pub account: Option<Account>,
+    /// Handle of the control thread. `None`: nothing replaces the topology.
+    pub refresh: Option<Refresh>,
+}
+
 /// State that the fronts of all cores share.
 pub struct Shared {
-    pub(crate) node_window: u32,
+    pub(crate) options: FrontOptions,
     facts: NodeFacts,
     pub(crate) plans: SharedPlans,
     pub(crate) levels: Arc<Levels>,
@@ -27,13 +40,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Asks the nodes, one after the other, how clients authenticate. `node_window`: requests in
-    /// flight at a node from all cores, at most.
+    /// Asks the nodes, one after the other, how clients authenticate.
     ///
     /// # Errors
     /// One sentence for each node: none answers.
     pub fn open(
-        node_window: u32,
+        options: FrontOptions,
         levels: Arc<Levels>,
         topology: Arc<PublishedTopology>,
     ) -> lanes::LocalBoxFuture<'static, Result<Arc<Shared>, String>> {
@@ -43,7 +55,7 @@ impl Shared {
                 match probe(node.address).await {
                     Ok(facts) => {
                         return Ok(Arc::new(Shared {
-                            node_window,
+                            options,
                             facts,
                             plans: SharedPlans::default(),
                             levels,
@@ -78,9 +90,21 @@ impl Shared {
         &self.topology
     }
 
+    /// Asks the control thread to look at the cluster now.
+    pub fn refresh(&self) {
+        self.options.refresh.iter().for_each(Refresh::now);
+    }
+
+    /// Follows the events of the cluster, on the fast lane of one core, until the future is
+    /// dropped: see [`follow_events`].
+    pub fn events(&self, hear: impl FnMut(Heard<'_>)) -> impl Future<Output = ()> {
+        let token = self.options.account.as_ref().map(Account::token);
+        follow_events(self.topology.clone(), self.version(), token, hear)
+    }
+
     /// Returns the use of the nodes on all cores, at most 100 ms old.
     pub fn usage(&self) -> Vec<NodeUsage> {
-        self.windows.usage(self.node_window, &self.levels.catalog())
+        self.windows.usage(self.options.node_window, &self.levels.catalog())
     }
 
     /// Returns the highest version of the protocol that nodes speak.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cluster::{
-    ClusterNode, Front, Outgoing, PublishedTopology, Refusal, ReplicaOrder, Ring, Role, Route, Shared,
-    Topology,
+    ClusterNode, Front, FrontOptions, Outgoing, PublishedTopology, Refusal, ReplicaOrder, Ring, Role, Route,
+    Shared, Topology,
 };
 use lanes::net::TcpStream;
 use lanes::{Group, Task};
@@ -257,7 +257,8 @@ async fn front_with(nodes: &[SocketAddr], node_window: u32, levels: Arc<Levels>)
 
 async fn front_of(topology: Topology, node_window: u32, levels: Arc<Levels>) -> Rc<Front> {
     let topology = Arc::new(PublishedTopology::new(topology));
-    Front::new(Shared::open(node_window, levels, topology).await.expect("a node answers"))
+    let options = FrontOptions { node_window, account: None, refresh: None };
+    Front::new(Shared::open(options, levels, topology).await.expect("a node answers"))
 }
 
 /// Creates a level with shares. Returns its options.
@@ -481,7 +482,8 @@ fn next_node_is_asked_if_one_cannot_be_reached() {
             assert!(is_void(&front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer")));
         }
         let topology = Arc::new(PublishedTopology::new(Topology::of_addresses(&[gone])));
-        let nobody = Shared::open(1, Levels::new(lanes::handle()), topology).await;
+        let options = FrontOptions { node_window: 1, account: None, refresh: None };
+        let nobody = Shared::open(options, Levels::new(lanes::handle()), topology).await;
         assert!(nobody.is_err_and(|reason| reason.contains(&gone.to_string())));
     });
 }

@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Admin};
-use cluster::{Front, FrontOptions};
+use cluster::{Account, Control, ControlOptions, Front, FrontOptions, Notice};
 use embedded::{AutoSnapshot, Embedded};
 use engine::Guardrails;
 use lanes::{Group, Lanes};
+use server::logging::{FieldValue, Level, Logger};
 use storage::{EventSink, PaceOptions, StorageOptions};
 use workload::Levels;
 
 use crate::folder::{self, Password, Prepared};
 use crate::machine;
-use crate::settings::{PASSWORD_VARIABLE, Settings};
+use crate::settings::{CLUSTER_PASSWORD_VARIABLE, PASSWORD_VARIABLE, Settings};
 
 /// Interval of the checks for idle memtables. One with almost no writes in this time is flushed.
 const IDLE_CHECK: Duration = Duration::from_secs(5);
@@ -64,9 +65,15 @@ pub(crate) struct Cores {
     lanes: Lanes,
     password_file: Option<PathBuf>,
     asks_for_passwords: bool,
+    /// Thread that finds the nodes of a cluster.
+    control: Option<Control>,
 }
 
 impl Cores {
+    fn new(lanes: &Lanes, asks_for_passwords: bool) -> Cores {
+        Cores { lanes: lanes.clone(), password_file: None, asks_for_passwords, control: None }
+    }
+
     /// Opens the shard of every core, core 0 first, because it locks the data folder. Creates the
     /// first superuser if there is none, with the given password or a generated one.
     ///
@@ -80,8 +87,7 @@ impl Cores {
         prepared: Prepared,
         event_sink: &EventSink,
     ) -> Result<Cores, String> {
-        let mut opened =
-            Cores { lanes: lanes.clone(), password_file: None, asks_for_passwords: settings.authenticate };
+        let mut opened = Cores::new(lanes, settings.authenticate);
         let all = opened.open_all(settings, memory_bytes, given_password, prepared, event_sink);
         opened.or_close(all)
     }
@@ -182,9 +188,10 @@ impl Cores {
         memory_bytes: u64,
         request_bytes: u64,
         event_sink: &EventSink,
+        logger: &Logger,
     ) -> Result<Cores, String> {
-        let mut opened = Cores { lanes: lanes.clone(), password_file: None, asks_for_passwords: true };
-        let all = opened.open_front_all(settings, memory_bytes, request_bytes, event_sink);
+        let mut opened = Cores::new(lanes, true);
+        let all = opened.open_front_all(settings, memory_bytes, request_bytes, event_sink, logger);
         opened.or_close(all)
     }
 
@@ -194,11 +201,18 @@ impl Cores {
         memory_bytes: u64,
         request_bytes: u64,
         event_sink: &EventSink,
+        logger: &Logger,
     ) -> Result<(), String> {
+        let control = control(settings, logger)?;
         let levels = self.levels(settings, memory_bytes);
-        let options = FrontOptions { contacts: settings.contact.clone(), node_window: settings.node_window };
-        let of_front = levels.clone();
-        let open = move || cluster::Shared::open(options, of_front);
+        let options = FrontOptions {
+            node_window: settings.node_window,
+            account: account(settings)?,
+            refresh: Some(control.refresh().clone()),
+        };
+        let (of_front, topology) = (levels.clone(), control.topology().clone());
+        self.control = Some(control);
+        let open = move || cluster::Shared::open(options, of_front, topology);
         let shared = self.lanes.block_on(0, Group::CONTROL, open);
         let shared =
             shared.map_err(|reason| format!("the cluster cannot be reached: {reason} (--contact)."))?;
@@ -313,6 +327,44 @@ pub(crate) fn restore_table(lanes: &Lanes, from: &Path, table: &str) -> Result<(
         }
         Embedded::restore_table(&from, &keyspace, &table).await.map_err(|error| error.to_string())
     })
+}
+
+/// Returns the front's own role at the cluster.
+///
+/// # Errors
+/// The role has no password.
+fn account(settings: &Settings) -> Result<Option<Account>, String> {
+    let Some(user) = settings.cluster_user.clone() else { return Ok(None) };
+    let password = std::env::var(CLUSTER_PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
+    let missing =
+        || format!("--cluster-user {user} has no password: give it in {CLUSTER_PASSWORD_VARIABLE}.");
+    Ok(Some(Account { password: password.ok_or_else(missing)?, user: user.clone() }))
+}
+
+/// Starts the thread that finds the nodes of the cluster.
+///
+/// # Errors
+/// One sentence with the remedy.
+fn control(settings: &Settings, logger: &Logger) -> Result<Control, String> {
+    let options = ControlOptions {
+        contacts: settings.contact.clone(),
+        account: account(settings)?,
+        datacenter: settings.datacenter.clone(),
+    };
+    let logger = logger.clone();
+    let report = move |notice| match notice {
+        Notice::Away(reason) => {
+            let text = "the nodes of the cluster cannot be asked; those that were known are used";
+            logger.log(Level::Warn, text, &[("reason", FieldValue::text(reason))]);
+        }
+        Notice::Back => logger.log(Level::Info, "the nodes of the cluster answer again", &[]),
+        Notice::RolesInOneCopy => {
+            let text = "the cluster keeps its roles on one node, without which nobody can log in: \
+                        raise the replication of system_auth";
+            logger.log(Level::Warn, text, &[]);
+        }
+    };
+    Control::start(options, report).map_err(|reason| format!("{reason}."))
 }
 
 fn guardrails(settings: &Settings) -> Result<Arc<Guardrails>, String> {

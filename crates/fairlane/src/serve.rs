@@ -234,7 +234,7 @@ fn open_and_wait(
             (sql, cores)
         }
         None => {
-            let cores = Cores::open_front(lanes, settings, memory_bytes, request_bytes, &event_sink)?;
+            let cores = Cores::open_front(lanes, settings, memory_bytes, request_bytes, &event_sink, logger)?;
             if let Some(warning) = unauthenticated_by_cluster(settings, &cores) {
                 logger.log(Level::Warn, &warning, &[]);
             }
@@ -340,6 +340,7 @@ fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: 
         authenticate: settings.authenticate,
         cluster_name: settings.cluster_name.clone(),
         host_id,
+        rack: settings.rack.clone(),
         connections: settings.limits(settings.connections_max),
         idle_timeout: settings.idle_timeout,
         http_hosts: settings.http_hosts.clone(),

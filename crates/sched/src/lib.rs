@@ -14,8 +14,6 @@
 //!   and when the core polls.
 //! - [`Starvation`]: detects another program that keeps the CPU from heavy work.
 //! - [`cluster`]: divides windows and concurrency among several fronts.
-//! - [`control`]: sets the pace of background work, the delay of writes, and the limit of
-//!   statements in flight.
 //! - [`control`]: sets the pace of background work, the delay of writes, the limit of statements in
 //!   flight, and the window of a node of a cluster.
 //!

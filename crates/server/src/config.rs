@@ -36,6 +36,8 @@ pub struct ServerConfig {
     pub cluster_name: String,
     /// Id of this server. It stays the same after a restart.
     pub host_id: Uuid,
+    /// Rack shown to drivers.
+    pub rack: String,
     /// Limits on connections, before and after login.
     pub connections: Limits,
     /// Time without a request after which a session is closed. `None` closes none.
@@ -103,6 +105,7 @@ impl Default for ServerConfig {
             authenticate: true,
             cluster_name: "fairlane".to_owned(),
             host_id: Uuid::nil(),
+            rack: "rack1".to_owned(),
             connections: Limits::of_sessions(16_384),
             idle_timeout: None,
             frame_bytes_max: FRAME_BYTES_MAX,

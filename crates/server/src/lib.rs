@@ -16,6 +16,7 @@ mod bind;
 mod cells;
 mod client_facts;
 mod clients;
+mod cluster_events;
 mod cluster_roles;
 mod config;
 mod connection;

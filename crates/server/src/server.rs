@@ -21,7 +21,6 @@ use lanes::time::Instant;
 use lanes::{Group, Lanes};
 use wire::Event;
 
-use crate::cluster_roles;
 use crate::config::ServerConfig;
 use crate::core::{Core, Listening, ServerShared};
 use crate::counters::Counters;
@@ -29,6 +28,7 @@ use crate::logging::{FieldValue, Level, Logger};
 use crate::serve::serve;
 use crate::session::Session;
 use crate::sessions::{self, Sessions};
+use crate::{cluster_events, cluster_roles};
 use crate::{http, idle, reply, system};
 
 /// State that one core contributes to a server.
@@ -100,6 +100,10 @@ impl Server {
         if sessions.core.front.is_some() {
             let follow = cluster_roles::follow_all(Rc::downgrade(&sessions.core));
             lanes::spawn(Group::CONTROL, follow).detach();
+        }
+        if let Some(front) = sessions.core.front.clone().filter(|_| index == 0) {
+            let follow = cluster_events::follow(self.shared.clone(), front);
+            *sessions.following.borrow_mut() = Some(lanes::spawn(Group::CONTROL, follow));
         }
         if let Some(limit) = self.shared.config.idle_timeout {
             lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&sessions), limit)).detach();

@@ -20,6 +20,8 @@ pub(crate) struct Sessions {
     pub(crate) next_id: Cell<u64>,
     /// Tasks that accept connections. They are on core 0.
     pub(crate) accepting: RefCell<Vec<Task<()>>>,
+    /// Task that follows the events of a cluster. It is on core 0, and ends with this value.
+    pub(crate) following: RefCell<Option<Task<()>>>,
 }
 
 /// Returns a server's sessions on this core, or `None` before the core joined and after the server
@@ -42,6 +44,7 @@ impl Sessions {
             by_id: RefCell::default(),
             next_id: Cell::new(1),
             accepting: RefCell::default(),
+            following: RefCell::default(),
         });
         sessions.core.shared.sessions.set(Rc::new(sessions.clone()));
         sessions

@@ -30,7 +30,8 @@ fn set_of_text() -> CqlType {
 pub(crate) fn register(sessions: &Rc<Sessions>) {
     let core = &sessions.core;
     let registry = core.engine.registry();
-    registry.add(local(core.shared.clone(), Rc::downgrade(&core.engine)));
+    let cluster = core.front.as_ref().map(|front| front.shared_by_cores());
+    registry.add(local(core.shared.clone(), Rc::downgrade(&core.engine), cluster));
     for (name, partition, columns) in [peers(), peers_v2()] {
         registry.add(VirtualTable::new("system", name, 1, partition - 1, &columns, Vec::new));
     }
@@ -49,16 +50,49 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
     running::register(sessions);
 }
 
-fn local(shared: Arc<ServerShared>, engine: Weak<dyn Engine>) -> VirtualTable {
+/// Findings about the data that this server shows as its own.
+struct Shown {
+    datacenter: Arc<str>,
+    release_version: Arc<str>,
+    schema_version: Option<uuid::Uuid>,
+}
+
+impl Shown {
+    fn of_engine(engine: &Weak<dyn Engine>) -> Shown {
+        let schema_version = engine.upgrade().map(|engine| engine.schema().version);
+        Shown { datacenter: "datacenter1".into(), release_version: RELEASE_VERSION.into(), schema_version }
+    }
+
+    /// Drivers choose statements and tables by what the oldest node can do.
+    fn of_cluster(cluster: &cluster::Shared) -> Shown {
+        let topology = cluster.topology().snapshot();
+        let release_version = topology.release_version().cloned();
+        let any = || topology.nodes().iter().find_map(|node| node.schema_version);
+        Shown {
+            datacenter: topology.datacenter().clone(),
+            release_version: release_version.unwrap_or_else(|| RELEASE_VERSION.into()),
+            schema_version: topology.schema_version().or_else(any),
+        }
+    }
+}
+
+fn local(
+    shared: Arc<ServerShared>,
+    engine: Weak<dyn Engine>,
+    cluster: Option<Arc<cluster::Shared>>,
+) -> VirtualTable {
+    let shown = move || match &cluster {
+        Some(cluster) => Shown::of_cluster(cluster),
+        None => Shown::of_engine(&engine),
+    };
     let columns: Vec<(&str, CqlType)> =
-        local_row(&shared, None).into_iter().map(|(name, ty, _)| (name, ty)).collect();
+        local_row(&shared, &shown()).into_iter().map(|(name, ty, _)| (name, ty)).collect();
     VirtualTable::new("system", "local", 1, 0, &columns, move || {
-        let version = engine.upgrade().map(|engine| engine.schema().version);
-        vec![local_row(&shared, version).into_iter().map(|(_, _, value)| value).collect()]
+        vec![local_row(&shared, &shown()).into_iter().map(|(_, _, value)| value).collect()]
     })
 }
 
-fn local_row(shared: &ServerShared, schema_version: Option<uuid::Uuid>) -> Vec<Cell> {
+fn local_row(shared: &ServerShared, shown: &Shown) -> Vec<Cell> {
     let config = &shared.config;
     let bound = shared.bound.get().map_or(config.listen, |bound| bound.cql);
     let advertised: SocketAddr = config.advertised(bound);
@@ -74,18 +108,18 @@ fn local_row(shared: &ServerShared, schema_version: Option<uuid::Uuid>) -> Vec<C
         ("broadcast_port", CqlType::Int, int(port)),
         ("cluster_name", CqlType::Text, text(&config.cluster_name)),
         ("cql_version", CqlType::Text, text(CQL_VERSION)),
-        ("data_center", CqlType::Text, text("datacenter1")),
+        ("data_center", CqlType::Text, text(&shown.datacenter)),
         ("gossip_generation", CqlType::Int, int(generation)),
         ("host_id", CqlType::Uuid, uuid(config.host_id)),
         ("listen_address", CqlType::Inet, inet(ip)),
         ("listen_port", CqlType::Int, int(port)),
         ("native_protocol_version", CqlType::Text, text("5")),
         ("partitioner", CqlType::Text, text(PARTITIONER)),
-        ("rack", CqlType::Text, text("rack1")),
-        ("release_version", CqlType::Text, text(RELEASE_VERSION)),
+        ("rack", CqlType::Text, text(&config.rack)),
+        ("release_version", CqlType::Text, text(&shown.release_version)),
         ("rpc_address", CqlType::Inet, inet(ip)),
         ("rpc_port", CqlType::Int, int(port)),
-        ("schema_version", CqlType::Uuid, schema_version.and_then(uuid)),
+        ("schema_version", CqlType::Uuid, shown.schema_version.and_then(uuid)),
         ("tokens", set_of_text(), Some(tokens.into())),
         ("truncated_at", CqlType::Map(Box::new(CqlType::Uuid), Box::new(CqlType::Blob)), None),
     ]

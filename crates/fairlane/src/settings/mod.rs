@@ -20,15 +20,17 @@ use table::{SETTINGS, Setting};
 /// Environment variable with the first superuser's password. It is not a setting, so that
 /// `config --print` does not show it.
 pub(crate) const PASSWORD_VARIABLE: &str = "FAIRLANE_ADMIN_PASSWORD";
+/// Variable of the password of the role `cluster_user`.
+pub(crate) const CLUSTER_PASSWORD_VARIABLE: &str = "FAIRLANE_CLUSTER_PASSWORD";
 /// Variables with the prefix `FAIRLANE_` that are not settings of the server. Its clients read
 /// `FAIRLANE_PASSWORD`, and the tests of clients set `FAIRLANE_BIN`.
-const OTHER_VARIABLES: [&str; 4] =
-    [PASSWORD_VARIABLE, "FAIRLANE_CONFIG", "FAIRLANE_PASSWORD", "FAIRLANE_BIN"];
+const OTHER_VARIABLES: [&str; 5] =
+    [PASSWORD_VARIABLE, CLUSTER_PASSWORD_VARIABLE, "FAIRLANE_CONFIG", "FAIRLANE_PASSWORD", "FAIRLANE_BIN"];
 /// Default settings file. It may be missing.
 const FILE: &str = "fairlane.toml";
 
 /// Settings of a server in front of a cluster.
-const OF_CLUSTER: [&str; 1] = ["node_window"];
+const OF_CLUSTER: [&str; 4] = ["cluster_user", "datacenter", "rack", "node_window"];
 
 /// Settings of the data, of roles and of SQL, which a server in front of a cluster does not have.
 const OF_STORAGE: [&str; 23] = [
