@@ -15,7 +15,7 @@ from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, SimpleStatement
 
 from _ring import Ring, missing, retried
-from _server import PATIENCE_S, Server
+from _server import PASSWORD, PATIENCE_S, Server
 from front import EXECUTE, MESSAGES, PREPARE, QUERY, RESULT, TEXTLESS, Raw, bodies, cluster, cqlsh, query, roles, statements
 
 FRONTS = 1
