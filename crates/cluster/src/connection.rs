@@ -310,6 +310,7 @@ impl NodeConnection {
             self.close();
         }
         if let Some(waiting) = waiting {
+            waiting.place.iter().for_each(|place| place.count(&answer));
             // Ignore the answer of a request that was cancelled.
             let _ = waiting.sender.send(Ok(answer));
         }

@@ -44,7 +44,7 @@ pub enum Heard<'a> {
 
 /// Follows the events of the cluster, on the fast lane of one core, until the future is dropped.
 /// `token`: SASL token of the front's own role. `hear` is called in the task of the future.
-pub(crate) async fn follow_events(
+pub async fn follow_events(
     topology: Arc<PublishedTopology>,
     version: Version,
     token: Option<Bytes>,

@@ -21,7 +21,7 @@ use crate::prepared::{CorePlans, RemotePlan};
 use crate::role::Role;
 use crate::shared::Shared;
 use crate::topology::{ClusterNode, CoreTopology, Topology};
-use crate::windows::Division;
+use crate::windows::{Division, WINDOW_BOUNDS};
 
 /// Time for which an equal password is accepted without asking the cluster: a storm of logins costs
 /// the cluster one check.
@@ -58,12 +58,13 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     /// Returns the nodes of a topology. Those of `before` stay, with their requests.
-    fn new(topology: Rc<Topology>, before: &[Rc<Node>], window: u32) -> Nodes {
+    fn new(topology: Rc<Topology>, before: &[Rc<Node>], node_window: Option<u32>) -> Nodes {
+        let (window, is_limited) = (node_window.unwrap_or(WINDOW_BOUNDS.min), node_window.is_none());
         let known: FxHashMap<SocketAddr, &Rc<Node>> =
             before.iter().map(|node| (node.address, node)).collect();
         let node = |of: &ClusterNode| match known.get(&of.address) {
             Some(&node) => node.clone(),
-            None => Rc::new(Node::new(of.address, window)),
+            None => Rc::new(Node::new(of.address, window.div_ceil(lanes::cores() as u32), is_limited)),
         };
         let nodes = topology.nodes().iter().map(node).collect();
         Nodes { topology, nodes }
@@ -119,7 +120,7 @@ impl Front {
     /// dropped.
     pub fn new(shared: Arc<Shared>) -> Rc<Front> {
         let topology = CoreTopology::new(shared.topology().clone());
-        let nodes = Nodes::new(topology.current(), &[], first_window(&shared));
+        let nodes = Nodes::new(topology.current(), &[], shared.options.node_window);
         let front = Rc::new(Front {
             shared,
             plans: CorePlans::default(),
@@ -138,11 +139,11 @@ impl Front {
             }
         };
         lanes::spawn(Group::CONTROL, close).detach();
-        let weak = Rc::downgrade(&front);
+        let (weak, node_window) = (Rc::downgrade(&front), front.shared.options.node_window);
         let divide = async move {
-            let mut division = Division::default();
+            let mut division = (lanes::current_core() == 0).then(|| Division::new(node_window));
             while let Some(front) = weak.upgrade() {
-                front.divide(&mut division);
+                front.divide(division.as_mut());
                 drop(front);
                 lanes::time::sleep(DIVIDE_EVERY).await;
             }
@@ -152,13 +153,12 @@ impl Front {
     }
 
     /// Publishes the use of the nodes, and takes over this core's part of their windows.
-    fn divide(&self, division: &mut Division) {
-        let Shared { options, levels, windows, .. } = &*self.shared;
+    /// `division`: that of core 0.
+    fn divide(&self, division: Option<&mut Division>) {
+        let Shared { levels, windows, .. } = &*self.shared;
         let (catalog, nodes) = (levels.catalog(), self.nodes());
-        let report = nodes.nodes.iter().map(|node| (node.address, node.report())).collect();
-        let parts = windows.exchange(lanes::current_core(), lanes::cores(), report, |reports| {
-            division.divide(options.node_window, &catalog, reports)
-        });
+        let division = division.map(|division| (division, &*catalog));
+        let parts = windows.exchange(&nodes, DIVIDE_EVERY.as_nanos() as u64, division);
         let present = catalog.entries().map(|entry| (entry.level.group(), entry.clone())).collect();
         for node in &nodes.nodes {
             if let Some(part) = parts.get(&node.address) {
@@ -260,7 +260,7 @@ impl Front {
         let topology = self.topology.current();
         let mut nodes = self.nodes.borrow_mut();
         if nodes.topology.version() != topology.version() {
-            *nodes = Rc::new(Nodes::new(topology, &nodes.nodes, first_window(&self.shared)));
+            *nodes = Rc::new(Nodes::new(topology, &nodes.nodes, self.shared.options.node_window));
         }
         nodes.clone()
     }
@@ -306,9 +306,4 @@ impl Front {
             role.is_some()
         });
     }
-}
-
-/// Returns the part of a new node's window that each core has until the windows are divided.
-fn first_window(shared: &Shared) -> u32 {
-    shared.options.node_window.div_ceil(lanes::cores() as u32)
 }

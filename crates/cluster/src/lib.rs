@@ -42,7 +42,7 @@ mod windows;
 
 pub use choice::{ATTEMPTS_MAX, Candidates, NodeLoad, ReplicaOrder};
 pub use control::{Account, Control, ControlOptions, Notice, Refresh};
-pub use events::Heard;
+pub use events::{Heard, follow_events};
 pub use front::Front;
 pub use granted::ClusterRole;
 pub use key::RoutingKey;

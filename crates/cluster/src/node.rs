@@ -15,7 +15,9 @@ use std::time::Duration;
 use lanes::Group;
 use lanes::sync::oneshot::{self, Sender};
 use rustc_hash::FxHashMap;
+use sched::control::{ClassId, NodeSample};
 use sched::{NodeId, NodeQueue, NodeSpec};
+use wire::{Envelope, Opcode};
 use workload::{Effective, LevelEntry};
 
 use crate::Refusal;
@@ -29,6 +31,11 @@ const WAITING_MAX: usize = 1 << 14;
 /// Time for which a node that could not be reached is not chosen if there are others.
 const AVOIDED: Duration = Duration::from_secs(1);
 
+/// Codes of errors by which a node says that it has too much work (native_protocol_v5.spec, 9).
+const OVERLOADED: &[u8] = &[0, 0, 0x10, 0x01];
+const WRITE_TIMEOUT: &[u8] = &[0, 0, 0x11, 0x00];
+const READ_TIMEOUT: &[u8] = &[0, 0, 0x12, 0x00];
+
 /// Entitlement of a level at a node, on one core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entitlement {
@@ -41,7 +48,7 @@ pub(crate) struct Entitlement {
 /// A node. The head of this file describes it.
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
-    queue: RefCell<NodeQueue<Sender<Place>>>,
+    queue: RefCell<NodeQueue<Waiting>>,
     /// Levels in the queue, by their groups.
     levels: RefCell<FxHashMap<Group, NodeId>>,
     /// Factor of the weights of levels: see [`CorePart::scale`].
@@ -50,17 +57,28 @@ pub(crate) struct Node {
     is_giving: Cell<bool>,
     /// Time until which the node is avoided, ns of the monotonic clock.
     avoided_until_ns: Cell<u64>,
+    /// Answers since the last division, for the limiter. `None`: the window is fixed.
+    sample: Option<RefCell<NodeSample>>,
+}
+
+/// A request that waits for a place.
+struct Waiting {
+    sender: Sender<Place>,
+    class: ClassId,
 }
 
 /// A place in the window of a node. Dropping it gives the place to the next request.
 pub(crate) struct Place {
     node: Rc<Node>,
     level: NodeId,
+    class: ClassId,
     since_ns: u64,
 }
 
 impl Node {
-    pub(crate) fn new(address: SocketAddr, window: u32) -> Node {
+    /// Creates a node with the window of this core until the next division. `is_limited`: its
+    /// answers are counted for the limiter.
+    pub(crate) fn new(address: SocketAddr, window: u32, is_limited: bool) -> Node {
         Node {
             address,
             queue: RefCell::new(NodeQueue::new(window, WAITING_MAX)),
@@ -68,6 +86,7 @@ impl Node {
             scale: Cell::new(1),
             is_giving: Cell::new(false),
             avoided_until_ns: Cell::new(0),
+            sample: is_limited.then(RefCell::default),
         }
     }
 
@@ -96,6 +115,19 @@ impl Node {
         NodeReport { levels: levels.iter().map(level).collect() }
     }
 
+    /// Moves the answers since the last call to a sample of all cores, if the limiter counts them.
+    pub(crate) fn give_sample(&self, all: &mut NodeSample, interval_ns: u64) {
+        let Some(sample) = &self.sample else { return };
+        let mut queue = self.queue.borrow_mut();
+        let full_ns = queue.take_full_ns(lanes::time::monotonic_ns());
+        let mut sample = sample.borrow_mut();
+        // A core without requests says nothing about the window.
+        if full_ns > 0 || queue.in_flight() > 0 {
+            sample.used(full_ns, interval_ns);
+        }
+        all.take(&mut sample);
+    }
+
     /// Takes over what the last division gives to this core. `levels`: the present levels.
     pub(crate) fn apply(self: &Rc<Self>, part: &CorePart, levels: &FxHashMap<Group, Arc<LevelEntry>>) {
         self.scale.set(part.scale);
@@ -119,14 +151,15 @@ impl Node {
         self.give();
     }
 
-    /// Takes a place for a request of a level. It waits for its turn at most until `until_ns` of
-    /// the monotonic clock.
+    /// Takes a place for a request of a level. It waits for its turn, for at most half of the time
+    /// left until `until_ns` of the monotonic clock: the node needs time as well.
     ///
     /// # Errors
     /// [`Refusal::Unsent`]: the time left does not suffice, or too many of the level wait.
     pub(crate) async fn place(
         self: &Rc<Self>,
         effective: &Effective,
+        class: ClassId,
         until_ns: u64,
     ) -> Result<Place, Refusal> {
         let now_ns = lanes::time::monotonic_ns();
@@ -134,12 +167,13 @@ impl Node {
         let receiver = {
             let mut queue = self.queue.borrow_mut();
             if queue.enter(level, now_ns) {
-                return Ok(Place { node: self.clone(), level, since_ns: now_ns });
+                return Ok(Place { node: self.clone(), level, class, since_ns: now_ns });
             }
             let wait_ns = queue.expected_wait_ns(level);
             let (sender, receiver) = oneshot::channel();
-            let is_late = now_ns.saturating_add(wait_ns) >= until_ns;
-            if is_late || queue.push(level, lanes::current_flow().number(), sender).is_err() {
+            let is_late = now_ns.saturating_add(wait_ns.saturating_mul(2)) >= until_ns;
+            let waiting = Waiting { sender, class };
+            if is_late || queue.push(level, lanes::current_flow().number(), waiting).is_err() {
                 let waiting = queue.use_of(level).queued;
                 return Err(self.full(effective, waiting, wait_ns));
             }
@@ -184,10 +218,28 @@ impl Node {
         loop {
             let now_ns = lanes::time::monotonic_ns();
             let Some((level, waiting)) = self.queue.borrow_mut().pop(now_ns) else { break };
-            let place = Place { node: self.clone(), level, since_ns: now_ns };
-            drop(waiting.send(place));
+            let place = Place { node: self.clone(), level, class: waiting.class, since_ns: now_ns };
+            drop(waiting.sender.send(place));
         }
         self.is_giving.set(false);
+    }
+}
+
+impl Place {
+    /// Counts an answer for the limiter of the window. Errors come sooner than rows, and tell
+    /// nothing about the time of a request.
+    pub(crate) fn count(&self, answer: &Envelope) {
+        let Some(sample) = &self.node.sample else { return };
+        let mut sample = sample.borrow_mut();
+        if answer.opcode != Opcode::Error {
+            let took_ns = lanes::time::monotonic_ns().saturating_sub(self.since_ns);
+            return sample.answered(self.class, took_ns);
+        }
+        match answer.body.get(..4) {
+            Some(OVERLOADED) => sample.overloaded(),
+            Some(WRITE_TIMEOUT | READ_TIMEOUT) => sample.coordinator_timeout(),
+            _ => {}
+        }
     }
 }
 

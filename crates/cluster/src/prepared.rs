@@ -77,6 +77,8 @@ pub struct RemotePlan {
     pub class: StatementClass,
     /// True for a conditional write.
     pub is_conditional: bool,
+    /// Number among the statements that this front has prepared, in order.
+    pub number: u32,
     /// Hash of its result columns.
     pub columns: u64,
     /// Markers of the partition key, if it is bound.
@@ -102,9 +104,20 @@ struct Plans {
     /// Ids in the order in which they were added.
     order: VecDeque<Bytes>,
     text_bytes: usize,
+    next_number: u32,
 }
 
 impl SharedPlans {
+    /// Returns the number of a statement with this id: that which it has, or a new one.
+    pub(crate) fn number_of(&self, id: &[u8]) -> u32 {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = plans.by_id.get(id).map(|plan| plan.number);
+        known.unwrap_or_else(|| {
+            plans.next_number = plans.next_number.saturating_add(1);
+            plans.next_number - 1
+        })
+    }
+
     fn add(&self, plan: &Arc<RemotePlan>) {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = plans.by_id.get_mut(&plan.id) {
@@ -190,6 +203,7 @@ mod tests {
             given_keyspace: None,
             class: StatementClass::Other,
             is_conditional: false,
+            number: 0,
             columns: 0,
             routing: None,
         };
@@ -214,6 +228,7 @@ mod tests {
             given_keyspace: None,
             class: StatementClass::Other,
             is_conditional: false,
+            number: 0,
             columns: 0,
             routing: None,
         };

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustc_hash::FxBuildHasher;
+use sched::control::ClassId;
 use schema::Token;
 use wire::{
     Envelope, Failure, FailureKind, Flags, Opcode, Prepare, Prepared, Query, Request, Response, ResultKind,
@@ -45,6 +46,8 @@ pub struct Outgoing {
     pub until_ns: u64,
     /// Statement of an EXECUTE and the token of its partition, if they are known.
     pub route: Option<Route>,
+    /// Class of similar requests, for the window of the node.
+    pub class: ClassId,
     /// Order in which replicas are tried.
     pub order: ReplicaOrder,
     /// Set once the request was sent: it may be executed.
@@ -120,7 +123,7 @@ impl Front {
                     }
                 }
             };
-            let place = node.place(&request.effective, request.until_ns).await?;
+            let place = node.place(&request.effective, request.class, request.until_ns).await?;
             let sent = match connection.send(request.opcode, request.flags, &request.body, place) {
                 // The connection was lost since, or its node does not read.
                 Err(_) if attempts > 1 => {
@@ -184,6 +187,7 @@ impl Front {
                 given_keyspace: given_keyspace.map(Into::into),
                 class: StatementClass::of(text).unwrap_or(StatementClass::Other),
                 is_conditional,
+                number: self.shared.plans.number_of(prepared.id),
                 routing: RoutingKey::of(&prepared),
                 columns: FxBuildHasher.hash_one(prepared.result.columns),
             };

@@ -20,8 +20,8 @@ const PROBED_MAX: usize = 16;
 /// Configuration of a front.
 #[derive(Clone, Debug)]
 pub struct FrontOptions {
-    /// Requests in flight at a node from all cores, at most.
-    pub node_window: u32,
+    /// Requests in flight at a node from all cores, at most. `None`: a limiter finds it.
+    pub node_window: Option<u32>,
     /// The front's own role. `None`: the cluster wants no credentials.
     pub account: Option<Account>,
     /// Handle of the control thread. `None`: nothing replaces the topology.
@@ -104,7 +104,7 @@ impl Shared {
 
     /// Returns the use of the nodes on all cores, at most 100 ms old.
     pub fn usage(&self) -> Vec<NodeUsage> {
-        self.windows.usage(self.options.node_window, &self.levels.catalog())
+        self.windows.usage(&self.levels.catalog())
     }
 
     /// Returns the highest version of the protocol that nodes speak.

@@ -18,7 +18,7 @@ pub(crate) struct Waiting {
     pub(crate) sender: Sender<Answered>,
     /// Its place in the window of the node, which a cancelled request keeps as well. `None`: a
     /// request of the front itself.
-    _place: Option<Place>,
+    pub(crate) place: Option<Place>,
 }
 
 /// Requests in flight, by stream.
@@ -44,7 +44,7 @@ impl Streams {
             }
             None => return None,
         };
-        self.waiting[usize::from(stream.unsigned_abs())] = Some(Waiting { sender, _place: place });
+        self.waiting[usize::from(stream.unsigned_abs())] = Some(Waiting { sender, place });
         self.in_flight += 1;
         Some((stream, receiver))
     }

@@ -10,21 +10,28 @@
 //! one core has its whole weight there.
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lanes::Group;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use sched::cluster::{PartSpec, Parts};
+use sched::control::{NodeSample, NodeWindow, WindowBounds};
 use sched::{NodeSpec, NodeUse, SHARES_MAX, SHARES_MIN};
 use workload::{Catalog, Level, LevelEntry, LevelSpec};
 
+use crate::front::Nodes;
 use crate::node::Entitlement;
+use crate::topology::{ClusterNode, Topology};
 
 /// Millionths in a whole.
 const PPM: u64 = 1_000_000;
 /// Thousandths in a place.
 const MILLI: u64 = 1000;
+
+/// Bounds of windows that limiters find.
+pub(crate) const WINDOW_BOUNDS: WindowBounds = WindowBounds { min: 4, max: 1024 };
 
 /// Use of a node on all cores of this front.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,35 +95,47 @@ struct State {
     reports: Vec<FxHashMap<SocketAddr, NodeReport>>,
     /// Parts of the nodes, by core.
     parts: Vec<FxHashMap<SocketAddr, CorePart>>,
+    /// Answers of the nodes since the last division, for the limiter.
+    samples: FxHashMap<SocketAddr, NodeSample>,
+    /// Windows in force.
+    windows: FxHashMap<SocketAddr, u32>,
 }
 
 impl Windows {
-    /// Publishes the use of this core, and returns its parts. Core 0 divides.
+    /// Publishes the use of the nodes on this core, and returns its parts. `division`: that of core
+    /// 0, which divides.
     pub(crate) fn exchange(
         &self,
-        core: usize,
-        cores: usize,
-        report: FxHashMap<SocketAddr, NodeReport>,
-        divide: impl FnOnce(&[FxHashMap<SocketAddr, NodeReport>]) -> Vec<FxHashMap<SocketAddr, CorePart>>,
+        nodes: &Nodes,
+        interval_ns: u64,
+        division: Option<(&mut Division, &Catalog)>,
     ) -> FxHashMap<SocketAddr, CorePart> {
+        let (core, cores) = (lanes::current_core(), lanes::cores());
+        let report = nodes.nodes.iter().map(|node| (node.address, node.report())).collect();
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.reports.resize_with(cores, FxHashMap::default);
         state.parts.resize_with(cores, FxHashMap::default);
         state.reports[core] = report;
-        if core == 0 {
-            state.parts = divide(&state.reports);
+        for node in &nodes.nodes {
+            node.give_sample(state.samples.entry(node.address).or_default(), interval_ns);
+        }
+        if let Some((division, catalog)) = division {
+            let State { reports, parts, samples, windows } = &mut *state;
+            *windows = division.windows(&nodes.topology, samples);
+            *parts = division.divide(windows, catalog, reports);
         }
         state.parts[core].clone()
     }
 
     /// Returns the use of the nodes on all cores, in the order of their addresses.
-    pub(crate) fn usage(&self, window: u32, catalog: &Catalog) -> Vec<NodeUsage> {
+    pub(crate) fn usage(&self, catalog: &Catalog) -> Vec<NodeUsage> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut nodes: BTreeMap<SocketAddr, FxHashMap<Group, NodeUse>> = BTreeMap::new();
         for (node, report) in state.reports.iter().flatten() {
             let levels = nodes.entry(*node).or_default();
             report.levels.iter().for_each(|level| levels.entry(level.group).or_default().add(level.used));
         }
+        let windows = state.windows.clone();
         drop(state);
         let usage = |(address, levels): (SocketAddr, FxHashMap<Group, NodeUse>)| {
             let level = |entry: &Arc<LevelEntry>| {
@@ -126,37 +145,77 @@ impl Windows {
                 Some(LevelUsage { level: entry.level.name().clone(), used: used? })
             };
             let in_flight = levels.values().map(|used| used.in_flight).sum();
+            let window = windows.get(&address).copied().unwrap_or(0);
             NodeUsage { address, window, in_flight, levels: catalog.entries().filter_map(level).collect() }
         };
         nodes.into_iter().map(usage).collect()
     }
 }
 
+/// Limiter of a node's window.
+struct Limiter {
+    window: NodeWindow,
+    /// True if the node was up at the last tick.
+    was_up: bool,
+}
+
 /// Division of windows, with the buffers that it needs.
 #[derive(Default)]
 pub(crate) struct Division {
+    /// Window of every node. `None`: each has a limiter.
+    fixed: Option<u32>,
+    limiters: FxHashMap<SocketAddr, Limiter>,
     parts: Parts,
     specs: Vec<PartSpec>,
     demand: Vec<u32>,
 }
 
 impl Division {
-    /// Divides the window of each node that has reports. Returns the parts, by core.
+    /// Creates a division of windows of a fixed size. `None`: limiters find them.
+    pub(crate) fn new(fixed: Option<u32>) -> Division {
+        Division { fixed, ..Division::default() }
+    }
+
+    /// Returns the windows of the nodes. Takes the answers since the last call.
+    fn windows(
+        &mut self,
+        topology: &Topology,
+        samples: &mut FxHashMap<SocketAddr, NodeSample>,
+    ) -> FxHashMap<SocketAddr, u32> {
+        let nodes = topology.nodes();
+        if let Some(fixed) = self.fixed {
+            samples.clear();
+            return nodes.iter().map(|node| (node.address, fixed)).collect();
+        }
+        let known: FxHashSet<SocketAddr> = nodes.iter().map(|node| node.address).collect();
+        samples.retain(|node, _| known.contains(node));
+        self.limiters.retain(|node, _| known.contains(node));
+        // Fronts find the moments of their drains by the time of the day.
+        let now_ns = u64::try_from(lanes::time::unix_micros()).unwrap_or(0).saturating_mul(1000);
+        let tick = |node: &ClusterNode| {
+            let limiter = self.limiters.entry(node.address).or_insert_with(|| Limiter::new(node));
+            if node.is_up && !limiter.was_up {
+                *limiter = Limiter::new(node);
+            }
+            limiter.was_up = node.is_up;
+            (node.address, limiter.window.tick(now_ns, samples.entry(node.address).or_default()))
+        };
+        nodes.iter().map(tick).collect()
+    }
+
+    /// Divides the window of each node. Returns the parts, by core.
     pub(crate) fn divide(
         &mut self,
-        window: u32,
+        windows: &FxHashMap<SocketAddr, u32>,
         catalog: &Catalog,
         reports: &[FxHashMap<SocketAddr, NodeReport>],
     ) -> Vec<FxHashMap<SocketAddr, CorePart>> {
-        let nodes: FxHashSet<SocketAddr> =
-            reports.iter().flat_map(|of_core| of_core.keys().copied()).collect();
         let entries: Vec<&LevelEntry> = catalog.entries().map(|entry| &**entry).collect();
         let mut divided = vec![FxHashMap::default(); reports.len()];
-        for node in nodes {
-            let of_node: Vec<Option<&NodeReport>> =
-                reports.iter().map(|of_core| of_core.get(&node)).collect();
-            for (core, part) in self.divide_node(window, &entries, &of_node).into_iter().enumerate() {
-                divided[core].insert(node, part);
+        for (node, window) in windows {
+            let of_node: Vec<Option<&NodeReport>> = reports.iter().map(|of_core| of_core.get(node)).collect();
+            for (core, part) in self.divide_node(*window, &entries, &of_node).into_iter().enumerate() {
+                divided[core].insert(*node, part);
             }
         }
         divided
@@ -220,6 +279,13 @@ impl Division {
     }
 }
 
+impl Limiter {
+    fn new(node: &ClusterNode) -> Limiter {
+        let offset_ns = FxBuildHasher.hash_one(node.address);
+        Limiter { window: NodeWindow::new(WINDOW_BOUNDS, offset_ns), was_up: node.is_up }
+    }
+}
+
 /// Returns the settings of a level for the division.
 fn part_spec(level: &Level, spec: &LevelSpec) -> PartSpec {
     PartSpec {
@@ -268,7 +334,7 @@ mod tests {
             let levels: Vec<_> = groups.iter().copied().zip(demand.iter().copied()).collect();
             FxHashMap::from_iter([(node, report(&levels))])
         });
-        let parts = Division::default().divide(100, &catalog, &reports);
+        let parts = Division::default().divide(&FxHashMap::from_iter([(node, 100)]), &catalog, &reports);
         let of_core = |part: &CorePart| {
             let weight = |group: &Group| {
                 let level = part.levels.iter().find(|level| level.group == *group);

@@ -14,6 +14,7 @@ use cluster::{
 };
 use lanes::net::TcpStream;
 use lanes::{Group, Task};
+use sched::control::ClassId;
 use testkit::start_lanes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{
@@ -257,7 +258,7 @@ async fn front_with(nodes: &[SocketAddr], node_window: u32, levels: Arc<Levels>)
 
 async fn front_of(topology: Topology, node_window: u32, levels: Arc<Levels>) -> Rc<Front> {
     let topology = Arc::new(PublishedTopology::new(topology));
-    let options = FrontOptions { node_window, account: None, refresh: None };
+    let options = FrontOptions { node_window: Some(node_window), account: None, refresh: None };
     Front::new(Shared::open(options, levels, topology).await.expect("a node answers"))
 }
 
@@ -284,6 +285,7 @@ fn outgoing(request: &Request<'_>, is_read: bool, keyspace: Option<&str>) -> Out
         effective: Rc::new(Effective::of(levels.catalog().default_level())),
         until_ns: u64::MAX,
         route: None,
+        class: ClassId::of_opcode(7),
         order: ReplicaOrder::LeastLoaded,
         was_sent: Cell::new(false),
         is_read,
@@ -482,7 +484,7 @@ fn next_node_is_asked_if_one_cannot_be_reached() {
             assert!(is_void(&front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer")));
         }
         let topology = Arc::new(PublishedTopology::new(Topology::of_addresses(&[gone])));
-        let options = FrontOptions { node_window: 1, account: None, refresh: None };
+        let options = FrontOptions { node_window: Some(1), account: None, refresh: None };
         let nobody = Shared::open(options, Levels::new(lanes::handle()), topology).await;
         assert!(nobody.is_err_and(|reason| reason.contains(&gone.to_string())));
     });

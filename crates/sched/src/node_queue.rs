@@ -44,6 +44,10 @@ pub struct NodeQueue<T> {
     depth_max: usize,
     /// Time at which all levels were charged last, ns.
     charged_ns: u64,
+    /// Time for which the whole window was in use, ns.
+    full_ns: u64,
+    /// Time since which it is in use as a whole, ns. `None`: there are free places.
+    full_since_ns: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -100,6 +104,8 @@ impl<T> NodeQueue<T> {
             queued: 0,
             depth_max,
             charged_ns: 0,
+            full_ns: 0,
+            full_since_ns: None,
         }
     }
 
@@ -156,6 +162,19 @@ impl<T> NodeQueue<T> {
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queued
+    }
+
+    /// Returns the time for which the whole window was in use since the last call, ns.
+    pub fn take_full_ns(&mut self, now_ns: u64) -> u64 {
+        self.note_full(now_ns);
+        std::mem::take(&mut self.full_ns)
+    }
+
+    /// Counts the time for which the whole window is in use.
+    fn note_full(&mut self, now_ns: u64) {
+        let since_ns = self.full_since_ns.take();
+        self.full_ns += since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        self.full_since_ns = (self.in_flight >= self.window).then_some(now_ns);
     }
 
     /// Returns the use of the node by a level.
@@ -239,6 +258,9 @@ impl<T> NodeQueue<T> {
     pub fn leave(&mut self, level: NodeId, since_ns: u64, now_ns: u64) {
         self.count(level, now_ns);
         self.in_flight -= 1;
+        if self.in_flight + 1 == self.window {
+            self.note_full(now_ns);
+        }
         let of = &mut self.levels[level.0 as usize];
         of.in_flight -= 1;
         of.answers += 1;
@@ -273,6 +295,9 @@ impl<T> NodeQueue<T> {
         of.paid_ns += due_ns;
         self.charge(level, due_ns);
         self.throttle_if_full(level);
+        if self.in_flight == self.window {
+            self.note_full(now_ns);
+        }
     }
 
     /// Counts the occupancy of a level until now, and charges what is not paid.

@@ -230,3 +230,15 @@ fn clock_that_steps_back_charges_nothing_and_loses_nothing() {
     assert_eq!((queue.in_flight(), queue.queued()), (0, 0));
     assert!(queue.remove(level));
 }
+
+#[test]
+fn time_with_the_whole_window_in_use_is_counted() {
+    let mut queue: NodeQueue<u8> = NodeQueue::new(2, 8);
+    let level = queue.add(spec(100), 0);
+    assert!(queue.enter(level, 0) && queue.enter(level, 10 * MS));
+    assert_eq!(queue.take_full_ns(15 * MS), 5 * MS);
+    queue.leave(level, 0, 18 * MS);
+    assert_eq!(queue.take_full_ns(30 * MS), 3 * MS);
+    queue.set_window(1);
+    assert_eq!((queue.take_full_ns(40 * MS), queue.take_full_ns(50 * MS)), (0, 10 * MS), "one in flight");
+}

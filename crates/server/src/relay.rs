@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use cluster::{Front, Outgoing, Refusal, ReplicaOrder, Route, StatementClass, WORD_WITHIN_BYTES};
 use cql::ast::{IfClause, ListServiceLevels, Statement as Tree};
+use sched::control::ClassId;
 use wire::{Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request};
 use workload::WaitingStatement;
 
@@ -113,6 +114,7 @@ pub(crate) fn relay(
     let limit_ns = u64::try_from(request.limit.as_nanos()).unwrap_or(u64::MAX);
     let outgoing = Outgoing {
         effective: request.effective.clone(),
+        class: similar_to(envelope.opcode, route.as_ref()),
         order: order_of(consistency, route.as_ref()),
         route,
         was_sent: Cell::new(false),
@@ -140,6 +142,14 @@ struct Target {
 impl Target {
     fn new(work: RelayWork, class: StatementClass, consistency: Consistency) -> Target {
         Target { work, class, consistency, route: None, text: None }
+    }
+}
+
+/// Returns the class of requests that cost about as much.
+fn similar_to(opcode: Opcode, route: Option<&Route>) -> ClassId {
+    match route {
+        Some(route) => ClassId::of_statement(route.plan.number, opcode as u8),
+        None => ClassId::of_opcode(opcode as u8),
     }
 }
 

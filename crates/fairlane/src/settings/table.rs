@@ -31,7 +31,7 @@ pub(crate) struct Setting {
 pub(crate) struct Settings {
     pub(crate) engine: EngineKind,
     pub(crate) contact: Vec<SocketAddr>,
-    pub(crate) node_window: u32,
+    pub(crate) node_window: Option<u32>,
     pub(crate) cluster_user: Option<String>,
     pub(crate) datacenter: Option<String>,
     pub(crate) rack: String,
@@ -126,10 +126,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "node_window",
-        value: "N",
+        value: "N|auto",
         default: "128",
-        help: "For --engine cluster: requests in flight at a node, at most. Others wait here, in the order of shares.",
-        set: |s, text| put(&mut s.node_window, number(text, 1, 1 << 15)),
+        help: "Requests in flight at a node of the cluster, at most: others wait here. auto: found by a limiter.",
+        set: |s, text| put(&mut s.node_window, unless("auto", text, |text| number(text, 1, 1 << 15))),
     },
     Setting {
         name: "data_dir",
@@ -544,7 +544,7 @@ impl Default for Settings {
         let mut settings = Settings {
             engine: EngineKind::Embedded,
             contact: Vec::new(),
-            node_window: 128,
+            node_window: Some(128),
             cluster_user: None,
             datacenter: None,
             rack: String::new(),
