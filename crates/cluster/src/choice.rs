@@ -5,8 +5,10 @@
 //!
 //! 1. live replicas of the token in the front's own datacenter,
 //! 2. all live nodes there,
-//! 3. all other live nodes,
-//! 4. nodes that are down: the topology may be a second old.
+//! 3. nodes there that are down: the topology may be a second old.
+//!
+//! Nodes of other datacenters are never asked: at them, LOCAL_QUORUM and the like mean other
+//! replicas. If no node is in the configured datacenter, all count as there.
 //!
 //! Within a group the node with the least load is taken. Conditional writes and SERIAL reads take
 //! the replicas of the first group in the order of the ring instead: their rounds of Paxos then
@@ -91,8 +93,7 @@ impl<'a> Candidates<'a> {
         let chosen = self
             .best_replica(is_near, &load)
             .or_else(|| self.least_loaded(is_near, &load))
-            .or_else(|| self.least_loaded(is_up, &load))
-            .or_else(|| self.least_loaded(|_| true, &load))?;
+            .or_else(|| self.least_loaded(|node| topology.is_local(node), &load))?;
         self.tried[self.attempts] = u16::try_from(chosen).expect("an index has 16 bits");
         self.attempts += 1;
         Some(chosen)
@@ -219,11 +220,11 @@ mod tests {
         }
         let is_up = |node: &usize| topology.nodes()[*node].is_up;
         let is_near = |node: &usize| is_up(node) && topology.is_local(*node);
-        let mut groups: [Vec<usize>; 4] = [
+        let is_local = |node: &usize| topology.is_local(*node);
+        let mut groups: [Vec<usize>; 3] = [
             own.into_iter().filter(is_near).collect(),
             all.iter().copied().filter(is_near).collect(),
-            all.iter().copied().filter(is_up).collect(),
-            all,
+            all.into_iter().filter(is_local).collect(),
         ];
         let mut chosen: Vec<usize> = Vec::new();
         for (number, group) in groups.iter_mut().enumerate() {
@@ -282,7 +283,7 @@ mod tests {
         let ring_order = chosen(Candidates::new(&topology, Some(("ks", 7)), ReplicaOrder::Ring, 5), &idle);
         assert_eq!(ring_order[..3], own);
         assert!(ring_order[3..6].iter().all(|node| topology.is_local(*node)), "then others there");
-        assert_eq!(ring_order.len(), 12, "then all others");
+        assert_eq!(ring_order.len(), 6, "those of other datacenters are not asked");
         let mut loads = idle;
         loads[own[0]].in_flight = 3;
         loads[own[1]].queued = 1;

@@ -35,7 +35,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// one segment is copied. A connection holds at most one such answer that is not complete.
 pub(crate) const SMALL_BYTES_MAX: usize = 128 << 10;
 
-/// The same for a node without requests in flight.
+/// Silence after which a node without requests in flight is asked.
 const IDLE_SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Work units of one answer without its body: 0.5 µs.
@@ -183,6 +183,7 @@ impl NodeConnection {
             return Err(Refusal::Unsent(format!("the request cannot be passed on: {error}")));
         }
         drop(encoder);
+        self.streams.borrow().place(stream).into_iter().for_each(Place::sent);
         self.used_ns.set(lanes::time::monotonic_ns());
         if !self.is_sending.replace(true) {
             lanes::defer(self.clone());

@@ -98,8 +98,11 @@ impl Nodes {
         let mut reason = None;
         while let Some(node) = next {
             match open(node.address).await {
-                Err(refusal @ Refusal::Unsent(_)) => {
+                Err(Refusal::Unreachable(text)) => {
                     node.avoid();
+                    reason.get_or_insert(Refusal::Unsent(text));
+                }
+                Err(refusal @ Refusal::Unsent(_)) => {
                     reason.get_or_insert(refusal);
                 }
                 opened => return opened.map(|opened| (node.clone(), opened)),

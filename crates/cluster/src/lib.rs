@@ -63,6 +63,9 @@ use wire::Envelope;
 pub enum Refusal {
     /// Nothing was sent: no node can be reached, or all are full.
     Unsent(String),
+    /// The node cannot be reached, or is silent: it is avoided for a while. Callers of this crate
+    /// get it as [`Refusal::Unsent`].
+    Unreachable(String),
     /// The connection ended with the request in flight. It may have been executed.
     Lost(SocketAddr),
     /// The node's own answer: an ERROR while the connection was opened.
@@ -78,7 +81,9 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Unsent(reason) | Refusal::NoMemory(reason) => f.write_str(reason),
+            Refusal::Unsent(reason) | Refusal::Unreachable(reason) | Refusal::NoMemory(reason) => {
+                f.write_str(reason)
+            }
             Refusal::Lost(node) => {
                 write!(f, "The connection to the node {node} was lost before it answered")
             }

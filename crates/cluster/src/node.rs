@@ -73,6 +73,8 @@ pub(crate) struct Place {
     level: NodeId,
     class: ClassId,
     since_ns: u64,
+    /// True once a request was sent with it.
+    is_used: Cell<bool>,
 }
 
 impl Node {
@@ -115,6 +117,11 @@ impl Node {
         NodeReport { levels: levels.iter().map(level).collect() }
     }
 
+    /// Returns true if its answers are counted for the limiter.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.sample.is_some()
+    }
+
     /// Moves the answers since the last call to a sample of all cores, if the limiter counts them.
     pub(crate) fn give_sample(&self, all: &mut NodeSample, interval_ns: u64) {
         let Some(sample) = &self.sample else { return };
@@ -132,7 +139,7 @@ impl Node {
     pub(crate) fn apply(self: &Rc<Self>, part: &CorePart, levels: &FxHashMap<Group, Arc<LevelEntry>>) {
         self.scale.set(part.scale);
         let mut queue = self.queue.borrow_mut();
-        queue.set_window(part.places);
+        queue.set_window(part.places, lanes::time::monotonic_ns());
         self.levels.borrow_mut().retain(|group, level| {
             let Some(entry) = levels.get(group) else {
                 // A dropped level: its requests keep what it had.
@@ -151,8 +158,9 @@ impl Node {
         self.give();
     }
 
-    /// Takes a place for a request of a level. It waits for its turn, for at most half of the time
-    /// left until `until_ns` of the monotonic clock: the node needs time as well.
+    /// Takes a place for a request of a level, in its turn. It does not wait if that would probably
+    /// take more than half of the time left until `until_ns` of the monotonic clock: the node needs
+    /// time as well.
     ///
     /// # Errors
     /// [`Refusal::Unsent`]: the time left does not suffice, or too many of the level wait.
@@ -167,7 +175,7 @@ impl Node {
         let receiver = {
             let mut queue = self.queue.borrow_mut();
             if queue.enter(level, now_ns) {
-                return Ok(Place { node: self.clone(), level, class, since_ns: now_ns });
+                return Ok(Place::new(self, level, class, now_ns));
             }
             let wait_ns = queue.expected_wait_ns(level);
             let (sender, receiver) = oneshot::channel();
@@ -218,14 +226,22 @@ impl Node {
         loop {
             let now_ns = lanes::time::monotonic_ns();
             let Some((level, waiting)) = self.queue.borrow_mut().pop(now_ns) else { break };
-            let place = Place { node: self.clone(), level, class: waiting.class, since_ns: now_ns };
-            drop(waiting.sender.send(place));
+            drop(waiting.sender.send(Place::new(self, level, waiting.class, now_ns)));
         }
         self.is_giving.set(false);
     }
 }
 
 impl Place {
+    fn new(node: &Rc<Node>, level: NodeId, class: ClassId, since_ns: u64) -> Place {
+        Place { node: node.clone(), level, class, since_ns, is_used: Cell::new(false) }
+    }
+
+    /// Counts the request as sent.
+    pub(crate) fn sent(&self) {
+        self.is_used.set(true);
+    }
+
     /// Counts an answer for the limiter of the window. Errors come sooner than rows, and tell
     /// nothing about the time of a request.
     pub(crate) fn count(&self, answer: &Envelope) {
@@ -246,7 +262,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut queue = self.node.queue.borrow_mut();
-        queue.leave(self.level, self.since_ns, lanes::time::monotonic_ns());
+        let now_ns = lanes::time::monotonic_ns();
+        match self.is_used.get() {
+            true => queue.leave(self.level, self.since_ns, now_ns),
+            false => queue.give_back(self.level, now_ns),
+        }
         let waits = queue.queued() > 0;
         drop(queue);
         if waits {

@@ -113,14 +113,15 @@ pub(crate) async fn open_for_events(
 }
 
 async fn within<T>(node: SocketAddr, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-    let late =
-        |_| Refusal::Unsent(format!("the node {node} did not answer within {} s", OPEN_TIMEOUT.as_secs()));
+    let late = |_| {
+        Refusal::Unreachable(format!("the node {node} did not answer within {} s", OPEN_TIMEOUT.as_secs()))
+    };
     lanes::time::timeout(OPEN_TIMEOUT, work).await.map_err(late)?
 }
 
 impl Opening {
     async fn connect(node: SocketAddr, version: Version) -> Result<Opening, Refusal> {
-        let failed = |error| Refusal::Unsent(format!("the node {node} cannot be reached: {error}"));
+        let failed = |error| Refusal::Unreachable(format!("the node {node} cannot be reached: {error}"));
         let stream = TcpStream::connect(node).await.map_err(failed)?;
         // A failure shows at the first read.
         let _ = stream.set_nodelay(true);
@@ -141,6 +142,10 @@ impl Opening {
         let authenticator = match answer.response().map_err(|error| self.malformed(&error))? {
             Response::Ready => None,
             Response::Authenticate(class) => Some(class.to_owned()),
+            // It says nothing about the client: another node may take it.
+            Response::Error(failure) => {
+                return Err(Refusal::Unsent(format!("the node {}: {}", self.node, failure.message)));
+            }
             _ => return Err(refused(answer)),
         };
         let framing = Framing::after_startup(self.encoder.version(), Compression::None);
@@ -230,7 +235,7 @@ impl Opening {
     }
 
     fn lost(&self, reason: &str) -> Refusal {
-        Refusal::Unsent(format!("the connection to the node {} was lost: {reason}", self.node))
+        Refusal::Unreachable(format!("the connection to the node {} was lost: {reason}", self.node))
     }
 
     fn malformed(&self, error: &wire::Error) -> Refusal {

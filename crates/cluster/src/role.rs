@@ -81,16 +81,15 @@ impl Role {
         &self.name
     }
 
-    /// Returns true if the cluster was not asked for its roles within the last `ns`, and counts it
-    /// as asked now.
-    pub fn begin_asking_for_roles(&self, ns: u64) -> bool {
-        let now_ns = lanes::time::monotonic_ns();
+    /// Returns true if the cluster did not answer for its roles within the last `ns`.
+    pub fn has_to_ask_for_roles(&self, ns: u64) -> bool {
         let asked_ns = self.roles_asked_ns.get();
-        let is_due = asked_ns == 0 || now_ns.saturating_sub(asked_ns) >= ns;
-        if is_due {
-            self.roles_asked_ns.set(now_ns);
-        }
-        is_due
+        asked_ns == 0 || lanes::time::monotonic_ns().saturating_sub(asked_ns) >= ns
+    }
+
+    /// Counts its roles as known from now on.
+    pub fn asked_for_roles(&self) {
+        self.roles_asked_ns.set(lanes::time::monotonic_ns());
     }
 
     pub(crate) fn reading(&self) -> &Reading {
@@ -104,7 +103,7 @@ impl Role {
 
     /// Returns true if a node has refused the token that was kept for its sessions. They end, and
     /// the next login is asked of the cluster.
-    pub(crate) fn is_ended(&self) -> bool {
+    pub fn is_ended(&self) -> bool {
         self.is_ended.get()
     }
 

@@ -124,6 +124,23 @@ impl Front {
                 }
             };
             let place = node.place(&request.effective, request.class, request.until_ns).await?;
+            let connection = match connection.is_open() {
+                true => connection,
+                // It was lost during the wait.
+                false => {
+                    let (version, keyspace) = (request.version, request.keyspace.as_ref());
+                    match Box::pin(role.connection(node.address, version, keyspace)).await {
+                        Ok(connection) => connection,
+                        Err(Refusal::Unsent(_) | Refusal::Unreachable(_)) if attempts > 1 => {
+                            node.avoid();
+                            attempts -= 1;
+                            continue;
+                        }
+                        Err(Refusal::Unreachable(text)) => return Err(Refusal::Unsent(text)),
+                        Err(refusal) => return Err(refusal),
+                    }
+                }
+            };
             let sent = match connection.send(request.opcode, request.flags, &request.body, place) {
                 // The connection was lost since, or its node does not read.
                 Err(_) if attempts > 1 => {
@@ -134,11 +151,21 @@ impl Front {
             };
             request.was_sent.set(true);
             let answer = match sent.await.unwrap_or(Err(Refusal::Lost(connection.node))) {
-                Err(Refusal::Lost(_)) if std::mem::take(&mut may_repeat) => continue,
+                Err(lost @ Refusal::Lost(_)) => {
+                    node.avoid();
+                    match std::mem::take(&mut may_repeat) {
+                        true => continue,
+                        false => return Err(lost),
+                    }
+                }
                 answered => answered?,
             };
             if answer.result_kind() == Some(ResultKind::SchemaChange) {
-                Box::pin(self.agree(role, request.version)).await;
+                // The answer must come within the time limit of the request.
+                let left_ns = request.until_ns.saturating_sub(lanes::time::monotonic_ns());
+                let within = AGREE_WITHIN.min(Duration::from_nanos(left_ns / 2));
+                let agreed = Box::pin(self.agree(role, request.version));
+                let _ = lanes::time::timeout(within, agreed).await;
             }
             let id = match refusal_of(&answer) {
                 Some(FailureKind::Unprepared(id)) => Bytes::from(id),
@@ -196,12 +223,10 @@ impl Front {
         Ok(answer)
     }
 
-    /// Waits until all nodes that can be reached have the same schema, for at most
-    /// [`AGREE_WITHIN`]. The next request of the client may go to another node, and drivers ask
-    /// only the front whether nodes agree.
+    /// Waits until all nodes that can be reached have the same schema. The next request of the
+    /// client may go to another node, and drivers ask only the front whether nodes agree.
     async fn agree(&self, role: &Rc<Role>, version: Version) {
-        let until_ns = lanes::time::monotonic_ns() + AGREE_WITHIN.as_nanos() as u64;
-        while lanes::time::monotonic_ns() < until_ns {
+        loop {
             let mut versions: Vec<Envelope> = Vec::new();
             let nodes = self.nodes();
             for (node, _) in nodes.nodes.iter().zip(nodes.topology.nodes()).filter(|(_, of)| of.is_up) {
@@ -239,7 +264,9 @@ impl Front {
         let connection = role.connection(node, version, keyspace.as_ref()).await.ok()?;
         let message = Prepare { text: &plan.text, keyspace: given };
         let answer = connection.ask(&Request::Prepare(message)).ok()?.await.ok()?.ok()?;
-        prepared_of(&answer).map(|prepared| FxBuildHasher.hash_one(prepared.result.columns))
+        // A node of another release may have another id, with which the request cannot be sent.
+        let prepared = prepared_of(&answer).filter(|prepared| *prepared.id == *plan.id)?;
+        Some(FxBuildHasher.hash_one(prepared.result.columns))
     }
 }
 

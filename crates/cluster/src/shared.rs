@@ -64,7 +64,7 @@ impl Shared {
                             topology,
                         }));
                     }
-                    Err(Refusal::Unsent(reason)) => reasons.push(reason),
+                    Err(Refusal::Unsent(reason) | Refusal::Unreachable(reason)) => reasons.push(reason),
                     Err(other) => {
                         reasons.push(format!("the node {} refuses to start: {other}", node.address))
                     }
@@ -98,7 +98,9 @@ impl Shared {
     /// Follows the events of the cluster, on the fast lane of one core, until the future is
     /// dropped: see [`follow_events`].
     pub fn events(&self, hear: impl FnMut(Heard<'_>)) -> impl Future<Output = ()> {
-        let token = self.options.account.as_ref().map(Account::token);
+        // A node without passwords takes none.
+        let account = self.options.account.as_ref().filter(|_| self.authenticator().is_some());
+        let token = account.map(Account::token);
         follow_events(self.topology.clone(), self.version(), token, hear)
     }
 

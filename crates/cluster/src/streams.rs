@@ -58,6 +58,11 @@ impl Streams {
         Some(waiting)
     }
 
+    /// Returns the place of a request in flight.
+    pub(crate) fn place(&self, stream: i16) -> Option<&Place> {
+        self.waiting.get(usize::try_from(stream).ok()?)?.as_ref()?.place.as_ref()
+    }
+
     /// Returns the number of requests in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight

@@ -117,7 +117,9 @@ impl Windows {
         state.parts.resize_with(cores, FxHashMap::default);
         state.reports[core] = report;
         for node in &nodes.nodes {
-            node.give_sample(state.samples.entry(node.address).or_default(), interval_ns);
+            if node.is_limited() {
+                node.give_sample(state.samples.entry(node.address).or_default(), interval_ns);
+            }
         }
         if let Some((division, catalog)) = division {
             let State { reports, parts, samples, windows } = &mut *state;
@@ -184,7 +186,6 @@ impl Division {
     ) -> FxHashMap<SocketAddr, u32> {
         let nodes = topology.nodes();
         if let Some(fixed) = self.fixed {
-            samples.clear();
             return nodes.iter().map(|node| (node.address, fixed)).collect();
         }
         let known: FxHashSet<SocketAddr> = nodes.iter().map(|node| node.address).collect();

@@ -142,8 +142,10 @@ impl<T> NodeQueue<T> {
     }
 
     /// Changes the window, at least 1. Requests in flight beyond it stay.
-    pub fn set_window(&mut self, places: u32) {
+    pub fn set_window(&mut self, places: u32, now_ns: u64) {
+        self.note_full(now_ns);
         self.window = places.max(1);
+        self.full_since_ns = (self.in_flight >= self.window).then_some(now_ns);
     }
 
     /// Returns the window.
@@ -173,7 +175,8 @@ impl<T> NodeQueue<T> {
     /// Counts the time for which the whole window is in use.
     fn note_full(&mut self, now_ns: u64) {
         let since_ns = self.full_since_ns.take();
-        self.full_ns += since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        let full_ns = since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        self.full_ns = self.full_ns.saturating_add(full_ns);
         self.full_since_ns = (self.in_flight >= self.window).then_some(now_ns);
     }
 
@@ -254,8 +257,20 @@ impl<T> NodeQueue<T> {
         Some((level, item))
     }
 
-    /// Gives back the place of a request that held it since `since_ns`.
+    /// Gives back the place of a request that was answered, and held it since `since_ns`.
     pub fn leave(&mut self, level: NodeId, since_ns: u64, now_ns: u64) {
+        self.give_back(level, now_ns);
+        let of = &mut self.levels[level.0 as usize];
+        of.answers += 1;
+        let took_ns = now_ns.saturating_sub(since_ns);
+        of.mean_ns = match of.answers {
+            1 => took_ns,
+            _ => of.mean_ns - (of.mean_ns >> MEAN_LOG2) + (took_ns >> MEAN_LOG2),
+        };
+    }
+
+    /// Gives back a place that no request was sent with.
+    pub fn give_back(&mut self, level: NodeId, now_ns: u64) {
         self.count(level, now_ns);
         self.in_flight -= 1;
         if self.in_flight + 1 == self.window {
@@ -263,12 +278,6 @@ impl<T> NodeQueue<T> {
         }
         let of = &mut self.levels[level.0 as usize];
         of.in_flight -= 1;
-        of.answers += 1;
-        let took_ns = now_ns.saturating_sub(since_ns);
-        of.mean_ns = match of.answers {
-            1 => took_ns,
-            _ => of.mean_ns - (of.mean_ns >> MEAN_LOG2) + (took_ns >> MEAN_LOG2),
-        };
         if self.tree.is_throttled(level) {
             self.throttle_if_full(level);
         }
@@ -303,9 +312,9 @@ impl<T> NodeQueue<T> {
     /// Counts the occupancy of a level until now, and charges what is not paid.
     fn count(&mut self, level: NodeId, now_ns: u64) {
         let of = &mut self.levels[level.0 as usize];
-        let used_ns = u64::from(of.in_flight) * now_ns.saturating_sub(of.counted_ns);
+        let used_ns = u64::from(of.in_flight).saturating_mul(now_ns.saturating_sub(of.counted_ns));
         of.counted_ns = of.counted_ns.max(now_ns);
-        of.occupancy_ns += used_ns;
+        of.occupancy_ns = of.occupancy_ns.saturating_add(used_ns);
         let unpaid_ns = used_ns.saturating_sub(of.paid_ns);
         of.paid_ns = of.paid_ns.saturating_sub(used_ns);
         if unpaid_ns > 0 {

@@ -239,6 +239,26 @@ fn time_with_the_whole_window_in_use_is_counted() {
     assert_eq!(queue.take_full_ns(15 * MS), 5 * MS);
     queue.leave(level, 0, 18 * MS);
     assert_eq!(queue.take_full_ns(30 * MS), 3 * MS);
-    queue.set_window(1);
-    assert_eq!((queue.take_full_ns(40 * MS), queue.take_full_ns(50 * MS)), (0, 10 * MS), "one in flight");
+    queue.set_window(1, 35 * MS);
+    assert_eq!(
+        (queue.take_full_ns(40 * MS), queue.take_full_ns(50 * MS)),
+        (5 * MS, 10 * MS),
+        "one in flight"
+    );
+}
+
+#[test]
+fn place_without_a_request_counts_neither_as_an_answer_nor_in_the_mean() {
+    let mut queue: NodeQueue<u8> = NodeQueue::new(1, 8);
+    let level = queue.add(spec(100), 0);
+    assert!(queue.enter(level, 0));
+    queue.leave(level, 0, 10 * MS);
+    for _ in 0..100 {
+        assert!(queue.enter(level, 10 * MS));
+        queue.give_back(level, 10 * MS);
+    }
+    assert_eq!(queue.use_of(level).answers, 1);
+    assert!(queue.enter(level, 10 * MS));
+    queue.push(level, 1, 1).expect("room");
+    assert_eq!(queue.expected_wait_ns(level), 10 * MS);
 }

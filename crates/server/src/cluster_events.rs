@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cluster::{Front, Heard, Shared};
 use lanes::sync::mpsc::{self, Receiver};
+use uuid::Uuid;
 use wire::Event;
 
 use crate::core::ServerShared;
@@ -20,6 +21,9 @@ const WAITING_MAX: usize = 1024;
 
 /// Time for which a change waits for the agreement of the nodes.
 const AGREE_WITHIN: Duration = Duration::from_secs(5);
+/// Time for which a version that was reported already waits for another one. The control thread
+/// looks at the nodes 50 ms after an event.
+const SAME_WITHIN: Duration = Duration::from_millis(500);
 /// Interval of the checks whether they agree.
 const AGREE_EVERY: Duration = Duration::from_millis(50);
 
@@ -36,7 +40,11 @@ pub(crate) async fn follow(shared: Arc<ServerShared>, front: Rc<Front>) {
     let hear = move |heard: Heard<'_>| {
         match heard {
             Heard::Lost(reason) => return log_lost(&logger, reason, std::mem::replace(&mut is_lost, true)),
-            Heard::Registered(_) => is_lost = false,
+            Heard::Registered(_) => {
+                if std::mem::take(&mut is_lost) {
+                    logger.log(Level::Info, "events of the cluster are heard again", &[]);
+                }
+            }
             Heard::Event { event: change @ Event::Schema(_), .. } => {
                 // A full queue loses the newest.
                 let _ = sender.try_send(change);
@@ -57,24 +65,38 @@ fn log_lost(logger: &Logger, reason: &str, is_known: bool) {
 
 /// Sends changes of the schema to the clients of all cores, in order.
 async fn report_all(shared: Arc<ServerShared>, cluster: Arc<Shared>, mut changes: Receiver<Event>) {
-    while let Some(change) = std::future::poll_fn(|cx| changes.poll_recv(cx)).await {
-        let until_ns = lanes::time::monotonic_ns() + AGREE_WITHIN.as_nanos() as u64;
-        // The control thread looks 50 ms after the event.
-        loop {
-            lanes::time::sleep(AGREE_EVERY).await;
-            let agree = cluster.topology().snapshot().schema_version().is_some();
-            if agree || lanes::time::monotonic_ns() >= until_ns {
-                break;
-            }
+    let mut reported = None;
+    while let Some(first) = std::future::poll_fn(|cx| changes.poll_recv(cx)).await {
+        reported = agreed_on_another(&cluster, reported).await;
+        let mut all = vec![first];
+        while let Some(change) = changes.try_recv() {
+            all.push(change);
         }
         for core in 0..lanes::cores() {
-            let (shared, change) = (shared.clone(), change.clone());
+            let (shared, all) = (shared.clone(), all.clone());
             let report = move || async move {
-                if let Some(sessions) = sessions::here(&shared) {
-                    sessions.report(&change).await;
+                let Some(sessions) = sessions::here(&shared) else { return };
+                for change in &all {
+                    sessions.report(change).await;
                 }
             };
             lanes::call(core, report).await;
+        }
+    }
+}
+
+/// Waits until the nodes agree on a version of the schema other than the one reported, and returns
+/// it. Several events of one version wait for another one only shortly.
+async fn agreed_on_another(cluster: &Shared, reported: Option<Uuid>) -> Option<Uuid> {
+    let began_ns = lanes::time::monotonic_ns();
+    loop {
+        lanes::time::sleep(AGREE_EVERY).await;
+        let agreed = cluster.topology().snapshot().schema_version();
+        let waited = Duration::from_nanos(lanes::time::monotonic_ns().saturating_sub(began_ns));
+        let limit = if agreed.is_some() { SAME_WITHIN } else { AGREE_WITHIN };
+        let is_another = agreed.is_some() && reported.is_some() && agreed != reported;
+        if is_another || waited >= limit {
+            return agreed.or(reported);
         }
     }
 }

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use cluster::{ClusterRole, Front, Refusal};
 use engine::Error;
+use wire::{Envelope, FailureKind, Response};
 
 use crate::core::Core;
 
-/// Interval at which the cluster is asked for the roles granted to a role with sessions.
+/// Age at which what the cluster says about a role is asked again.
 const ASK_EVERY: Duration = Duration::from_secs(60);
+/// Interval of the search for roles of that age.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Asks the cluster for the roles granted to a role that has logged in, unless it was asked a
 /// moment ago.
@@ -19,38 +22,55 @@ const ASK_EVERY: Duration = Duration::from_secs(60);
 /// No node answers, or all roles would exceed their memory.
 pub(crate) async fn follow(core: &Core, front: &Front, remote: &Rc<cluster::Role>) -> Result<(), Refusal> {
     let name = remote.name();
-    let is_due = remote.begin_asking_for_roles(ASK_EVERY.as_nanos() as u64);
-    if !is_due && core.access.knows_role(name) {
+    if !remote.has_to_ask_for_roles(ASK_EVERY.as_nanos() as u64) && core.access.knows_role(name) {
         return Ok(());
     }
+    let alone = |can_login| vec![ClusterRole { name: name.to_string(), can_login, is_superuser: false }];
     let granted = match front.granted_roles(remote, front.shared().version(), name).await {
         Ok(granted) => granted,
         // A cluster that lists no roles: the role has no others.
-        Err(Refusal::Answered(_)) => Vec::new(),
+        Err(Refusal::Answered(answer)) if is_judgement(&answer) => alone(true),
+        Err(Refusal::Answered(answer)) => {
+            let refusal = Refusal::Answered(answer);
+            return Err(Refusal::Unsent(format!("it does not list the roles of {name}: {refusal}")));
+        }
+        Err(Refusal::Ended) => {
+            // Its sessions end by that.
+            let _ = copy(core, name, alone(false)).await;
+            return Err(Refusal::Ended);
+        }
         Err(other) => return Err(other),
     };
-    copy(core, name, granted).await.map_err(|error| Refusal::Unsent(error.to_string()))
+    copy(core, name, granted).await.map_err(|error| Refusal::NoMemory(error.to_string()))?;
+    remote.asked_for_roles();
+    Ok(())
+}
+
+/// Returns true for an error that is about the question, and not about the state of the nodes.
+fn is_judgement(answer: &Envelope) -> bool {
+    let kind = match answer.response() {
+        Ok(Response::Error(failure)) => failure.kind,
+        _ => return false,
+    };
+    matches!(kind, FailureKind::Syntax | FailureKind::Invalid | FailureKind::Unauthorized)
 }
 
 /// Lets the role here be as in the cluster.
-pub(crate) async fn copy(core: &Core, name: &str, mut granted: Vec<ClusterRole>) -> Result<(), Error> {
-    if !granted.iter().any(|role| role.name == name) {
-        granted.push(ClusterRole { name: name.to_owned(), can_login: true, is_superuser: false });
-    }
+pub(crate) async fn copy(core: &Core, name: &str, granted: Vec<ClusterRole>) -> Result<(), Error> {
     core.access.copy_role(name, granted).await
 }
 
 /// Follows the roles with sessions on this core, until the server stops.
 pub(crate) async fn follow_all(core: Weak<Core>) {
     loop {
-        lanes::time::sleep(ASK_EVERY).await;
+        lanes::time::sleep(LOOK_EVERY).await;
         let Some(core) = core.upgrade() else { return };
         let Some(front) = &core.front else { return };
         if front.shared().authenticator().is_none() {
             return;
         }
         for remote in front.roles() {
-            // Stays as it was until a node answers.
+            // Stays as it was until a node answers. A role whose password is refused ends.
             let _ = follow(&core, front, &remote).await;
         }
     }

@@ -12,6 +12,7 @@ use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request
 use crate::audit;
 use crate::cluster_roles;
 use crate::connection::Connection;
+use crate::core::Core;
 use crate::counters::add;
 use crate::failure;
 use crate::options::supported;
@@ -164,10 +165,15 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
     if let Some(front) = &core.front {
         // Without the first part, which may differ: equal passwords are one token.
         let token = Bytes::from(format!("\0{name}\0{password}"));
+        let again = token.clone();
         return match ask_cluster(&connection.session, front, name, token).await {
             Ok(Ok(remote)) => {
-                let followed = cluster_roles::follow(&core, front, &remote).await;
-                relayed_login(connection, stream, name, followed.map(|()| remote)).await
+                let followed = match cluster_roles::follow(&core, front, &remote).await {
+                    // A node refuses a password that was kept: the cluster is asked for this one.
+                    Err(Refusal::Ended) => log_in_again(&core, front, name, again).await,
+                    followed => followed.map(|()| remote),
+                };
+                relayed_login(connection, stream, name, followed).await
             }
             Ok(refused) => relayed_login(connection, stream, name, refused).await,
             Err(error) => refuse_login(connection, stream, name, error).await,
@@ -228,6 +234,19 @@ async fn ask_cluster(
         access.login_failed(attempt);
     }
     Ok(result)
+}
+
+/// Lets the cluster check a password that it had accepted lately.
+async fn log_in_again(
+    core: &Core,
+    front: &cluster::Front,
+    name: &str,
+    token: Bytes,
+) -> Result<Rc<cluster::Role>, Refusal> {
+    let group = core.access.handshake().group();
+    let remote = front.log_in(front.shared().version(), name, Some(token), group).await?;
+    cluster_roles::follow(core, front, &remote).await?;
+    Ok(remote)
 }
 
 /// Opens the session of a role that the cluster has judged. Returns true if it was accepted.

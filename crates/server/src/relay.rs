@@ -95,6 +95,9 @@ pub(crate) fn relay(
     request: &mut CqlRequest,
 ) -> Result<Option<Relay>, Failure> {
     let Some(front) = &session.core.front else { return Ok(None) };
+    if session.remote().is_some_and(|remote| remote.is_ended()) {
+        return Err(ended(session));
+    }
     let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
     let Target { work, class, consistency, route, text } = target;
     request.form.consistency = consistency;
@@ -127,6 +130,13 @@ pub(crate) fn relay(
         body: detached(envelope).body,
     };
     Ok(Some(Relay::Ready(Box::new(Relayed { outgoing, work, text }))))
+}
+
+/// Ends a session whose password a node has refused. Returns the error.
+fn ended(session: &Session) -> Failure {
+    session.life.draining.set(true);
+    let role = session.role_name().unwrap_or_default();
+    failure::unbound(access::ended(&role))
 }
 
 /// Work on a request for a node, and what is known of it.
@@ -275,7 +285,7 @@ fn is_own(text: &str, keyspace: Option<Rc<str>>) -> bool {
     }
     match StatementClass::of(text) {
         Some(StatementClass::Read) => reads_own(text, keyspace.as_deref()),
-        Some(StatementClass::Other) => of_levels(text).is_some(),
+        Some(StatementClass::Other) => begins_as_of_levels(text) || of_levels(text).is_some(),
         _ => false,
     }
 }
@@ -291,6 +301,17 @@ fn reads_own(text: &str, keyspace: Option<&str>) -> bool {
     }
     let Ok(Tree::Select(select)) = cql::parse(text) else { return false };
     select.from.keyspace.as_deref().or(keyspace) == Some("system") && OWN_TABLES.contains(&&*select.from.name)
+}
+
+/// Returns true for a text that begins as a statement on service levels, valid or not: its errors
+/// are this server's to tell.
+fn begins_as_of_levels(text: &str) -> bool {
+    let mut words = text.split_ascii_whitespace().take(4);
+    let is = |word: &str, expected: &[&str]| expected.iter().any(|one| word.eq_ignore_ascii_case(one));
+    let verbs = ["CREATE", "ALTER", "DROP", "ATTACH", "DETACH", "LIST"];
+    words.next().is_some_and(|verb| is(verb, &verbs))
+        && words.any(|word| is(word, &["SERVICE", "SERVICE_LEVEL", "SERVICE_LEVELS"]))
+        && !text.contains('(')
 }
 
 /// Returns a statement on service levels, or on the statements and sessions of this server. `None`:
@@ -400,7 +421,7 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
                 .expect("a client sent it in a short text");
             Ok(())
         }
-        Relayable::Refused(Refusal::Unsent(text)) => {
+        Relayable::Refused(Refusal::Unsent(text) | Refusal::Unreachable(text)) => {
             Err(Failure::new(FailureKind::Overloaded, format!("The request was not executed: {text}")))
         }
         Relayable::Refused(lost @ Refusal::Lost(_)) => unreachable!("{lost} is unanswered"),
@@ -415,11 +436,7 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
         }
         Relayable::Own => unreachable!("the statement runs"),
         Relayable::Refused(Refusal::NoMemory(text)) => Err(Failure::new(FailureKind::Overloaded, text)),
-        Relayable::Refused(Refusal::Ended) => {
-            session.life.draining.set(true);
-            let role = session.role_name().unwrap_or_default();
-            Err(failure::unbound(access::ended(&role)))
-        }
+        Relayable::Refused(Refusal::Ended) => Err(ended(session)),
     };
     if let Err(failure) = answered {
         request.failed = true;
@@ -474,6 +491,7 @@ mod tests {
         check("CREATE SERVICE LEVEL a WITH shares = 1", None, true);
         check("attach service_level a TO b", None, true);
         check("LIST ALL SERVICE LEVELS", None, true);
+        check("CREATE SERVICE LEVEL a WITH sharez", None, true);
         check("CREATE TABLE service (level int PRIMARY KEY)", None, false);
         check("INSERT INTO service (level) VALUES (1)", None, false);
     }

@@ -23,6 +23,12 @@ pub(crate) fn copy_edits(roles: &Roles, role: &str, granted: &[ClusterRole]) -> 
     edits.extend(new.map(|name| Edit::AddMember { role: (*name).into(), member: member.clone() }));
     let lost = before.into_iter().filter(|name| !now.contains(&**name));
     edits.extend(lost.map(|role| Edit::RemoveMember { role, member: member.clone() }));
+    // The list is complete. What a listed role had besides, it has lost.
+    for listed in &now {
+        let stale = roles.get(listed).map(|known| known.member_of.clone()).unwrap_or_default();
+        let stale = stale.into_iter().filter(|name| **name != *role && !now.contains(&**name));
+        edits.extend(stale.map(|role| Edit::RemoveMember { role, member: (*listed).into() }));
+    }
     edits
 }
 
@@ -52,5 +58,18 @@ mod tests {
         let locked = ClusterRole { can_login: false, ..role("ann", false) };
         assert_eq!(copy(&[locked]), (2, "ann".to_owned(), false));
         assert!(!roles.get("ann").expect("kept for its level").can_login);
+    }
+
+    #[test]
+    fn role_loses_what_a_role_granted_to_it_has_lost() {
+        let mut roles = Roles::default();
+        let mut copy = |of: &str, granted: &[ClusterRole]| {
+            copy_edits(&roles, of, granted).iter().for_each(|edit| roles.apply(edit));
+            roles.is_superuser("ann")
+        };
+        let (ann, team, admin) = (role("ann", false), role("team", false), role("admin", true));
+        copy("team", &[team.clone(), admin.clone()]);
+        assert!(copy("ann", &[ann.clone(), team.clone(), admin]));
+        assert!(!copy("ann", &[ann, team]), "the cluster has revoked admin from team");
     }
 }

@@ -107,7 +107,9 @@ impl Planner<'_> {
     pub(crate) fn permit_creator(&self, resource: Resource) -> Option<Edit> {
         let role = self.actor.role.clone();
         let permissions = resource.applicable();
-        (!self.actor.anonymous && self.has_actor()).then_some(Edit::Permit { role, resource, permissions })
+        // A cluster knows nothing of such a grant, so that nobody could revoke it there.
+        let is_kept = !self.actor.anonymous && !self.follows_cluster && self.has_actor();
+        is_kept.then_some(Edit::Permit { role, resource, permissions })
     }
 
     /// Removes every grant on a dropped resource and on the resources below it.

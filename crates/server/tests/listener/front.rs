@@ -86,6 +86,7 @@ fn running_statements_show_texts_for_nodes_without_values() {
     let (release, released) = mpsc::channel::<()>();
     let lanes = node.lanes.clone();
     // The node answers nothing while its core waits here.
+    #[expect(clippy::disallowed_methods, reason = "the test waits outside of the lanes")]
     let blocked = std::thread::spawn(move || {
         lanes.block_on(0, Group::CONTROL, move || async move { released.recv().expect("the test goes on") });
     });
