@@ -66,10 +66,14 @@ fn fault(options: &DemoOptions, program: &Program) -> Option<&'static str> {
             "--shape belongs to the demo of service levels: `fairlane demo`.",
         ),
         (
-            !matches!(subject, Subject::Levels | Subject::Batching | Subject::Overload)
+            !matches!(subject, Subject::Levels | Subject::Batching | Subject::Overload | Subject::Cluster)
                 && options.picture.is_some(),
-            "--picture belongs to the demos of service levels, of batches and of overload: `fairlane demo`, `fairlane \
-             demo batching`, `fairlane demo overload`.",
+            "--picture belongs to the demos of service levels, of batches, of overload and of a cluster: `fairlane \
+             demo`, `fairlane demo batching`, `fairlane demo overload`, `fairlane demo cluster`.",
+        ),
+        (
+            subject != Subject::Cluster && options.node_window.is_some(),
+            "--node-window belongs to the demo of a cluster: `fairlane demo cluster`.",
         ),
         (
             subject != Subject::Olap && options.olap != OlapOptions::default(),
@@ -163,6 +167,10 @@ mod tests {
         check("--commit batch", Err("fairlane demo flush"));
         check("olap --phases 30", Err("fairlane demo flush"));
         check("olap --only cap --rows 5 --scale 0.5 --seconds 2.5", Ok((false, "report.html", None)));
+        check("cluster --quick --picture a.svg --node-window 8", Ok((true, "report.html", None)));
+        check("cluster --node-window 0", Err("at most 32768"));
+        check("cluster --shape published", Err("--shape"));
+        check("--node-window 8", Err("fairlane demo cluster"));
         check("--published", Err("fairlane demo olap"));
         check("overload --published", Err("fairlane demo flush"));
     }
@@ -189,6 +197,7 @@ mod tests {
         assert_eq!(subject("olap --only latency"), Subject::Olap);
         assert_eq!(subject("batching --keep"), Subject::Batching);
         assert_eq!(subject("overload --quick"), Subject::Overload);
+        assert_eq!(subject("cluster"), Subject::Cluster);
         assert_eq!(subject("--quick"), Subject::Levels);
     }
 

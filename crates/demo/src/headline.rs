@@ -3,7 +3,7 @@
 use crate::compare::{
     Effect, batch_loss, beside, best, both_p99, cost, deviation, isolation, mean_of, one_key, throughputs,
 };
-use crate::names::{BATCHED, DASHBOARD, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
+use crate::names::{BATCHED, DASHBOARD, DIRECT, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
 use crate::results::{Chapter, DemoResults, Subject};
 use charts::numbers::{factor, percent, rate, time};
 
@@ -57,6 +57,15 @@ pub(crate) fn headline(outcome: &DemoResults) -> String {
             }
             None => "Large user data next to application data".to_string(),
         },
+        Subject::Cluster => {
+            let p99 = |id: &str| Effect::of(outcome.chapter(id)?)?.p99().map(factor);
+            match (p99("two_levels"), p99("one_level")) {
+                (Some(levels), Some(one)) => {
+                    format!("With levels in front p99 grows ×{levels}, without ×{one}")
+                }
+                _ => "Service levels in front of a node".to_string(),
+            }
+        }
         Subject::Overload => {
             let in_time = |is_limited| {
                 let chapter = outcome.chapters.first()?;
@@ -111,6 +120,7 @@ fn result(outcome: &DemoResults) -> String {
         Subject::Batching => batching(outcome),
         Subject::Overload => overload(outcome),
         Subject::Petabyte => petabyte(outcome),
+        Subject::Cluster => cluster(outcome),
     }
 }
 
@@ -238,6 +248,27 @@ fn compaction(outcome: &DemoResults) -> String {
              strategy, and {tiered} with the size-tiered one."
         ),
         _ => "Temporary space of a major compaction.".to_string(),
+    }
+}
+
+fn cluster(outcome: &DemoResults) -> String {
+    let clause = |(id, how): (&str, &str)| {
+        let p99 = Effect::of(outcome.chapter(id)?)?.p99()?;
+        Some(format!("×{} {how}", factor(p99)))
+    };
+    let cases = [
+        ("two_levels", "with a level for each load in the front"),
+        ("one_level", "with both in one level of it"),
+        (DIRECT, "without a front"),
+    ];
+    let clauses: Vec<String> = cases.into_iter().filter_map(clause).collect();
+    match clauses.is_empty() {
+        true => "Service levels in front of a node that has none.".to_string(),
+        false => format!(
+            "Beside an unlimited batch load at a node without levels, the p99 of the interactive load is, over that \
+             alone: {}.",
+            clauses.join("; ")
+        ),
     }
 }
 

@@ -1,10 +1,11 @@
 //! `fairlane demo`: a real server and real load on this machine. The first subject is transactions
 //! and analytics on one server, without and with service levels. Others are background work beside
-//! writes, the space of compactions, queries beside queries, commands in order, and overload. A
-//! subject is a script: the server's flags, what is measured first, and chapters.
+//! writes, the space of compactions, queries beside queries, commands in order, overload, and
+//! levels in front of a cluster. A subject is a script: the server's flags, what is measured first,
+//! and chapters.
 //!
 //! ```text
-//!   lib (flow) ── stage (shared state) ── phases · shares · flush · olap · batching · overload
+//!   lib (flow) ── stage (shared state) ── phases · shares · cluster · flush · olap · batching · overload
 //!                   │ server: child processes      │
 //!                   │ metrics: CPU, storage        ▼
 //!                   └──────────────────────────► results ──► compare · trust ──► terminal · report (chart) · JSON
@@ -24,6 +25,7 @@
 
 mod activity;
 mod batching;
+mod cluster;
 mod compaction;
 mod compare;
 mod error;
@@ -34,6 +36,7 @@ mod listing;
 mod loads;
 mod metrics;
 mod names;
+mod node_use;
 mod olap;
 mod open_loop;
 mod options;
@@ -238,6 +241,13 @@ const PETABYTE: [(&str, Experiment); 7] = [
     ("ingest with size-tiered compaction", petabyte::size_tiered),
 ];
 
+const CLUSTER: [(&str, Experiment); 4] = [
+    ("through the front, both loads in one level", cluster::one_level),
+    ("through the front, two levels, shares 1000 and 10", cluster::two_levels),
+    ("through the front, shares 200:400:800", shares::behind_a_front),
+    ("without the front", cluster::direct),
+];
+
 /// Returns the chapters about queries, or those of one experiment.
 fn olap_chapters(only: Option<OlapPart>) -> &'static [(&'static str, Experiment)] {
     let all: &'static [(&'static str, Experiment)] = &OLAP;
@@ -256,7 +266,7 @@ fn script(options: &DemoOptions) -> Option<Script> {
             flags: |_| Vec::new(),
             prepare: |stage| {
                 stage.prefill()?;
-                stage.capacity()
+                stage.capacity(loads::HALF)
             },
             chapters: &LEVELS,
             quick: 4,
@@ -287,6 +297,12 @@ fn script(options: &DemoOptions) -> Option<Script> {
             prepare: petabyte::prepare,
             chapters: &PETABYTE,
             quick: PETABYTE.len(),
+        },
+        Subject::Cluster => Script {
+            flags: |_| Vec::new(),
+            prepare: cluster::prepare,
+            chapters: &CLUSTER,
+            quick: CLUSTER.len(),
         },
         Subject::Compaction => return None,
     };
@@ -345,9 +361,18 @@ fn halves(cores: &[usize]) -> (Vec<usize>, Vec<usize>) {
     }
 }
 
+/// Leaves the node one core of `server_cores`. Returns the core of the front: another one of them,
+/// or else one of the loads.
+fn apart(server_cores: &mut Vec<usize>, load_cores: &[usize]) -> usize {
+    let spare = server_cores.get(1).copied();
+    server_cores.truncate(1);
+    spare.unwrap_or(load_cores[0])
+}
+
 fn machine(subject: Subject) -> Machine {
     let cores = server::cores();
     let (mut server_cores, mut load_cores) = halves(&cores);
+    let mut front_cores = Vec::new();
     match subject {
         Subject::Levels | Subject::Batching => {}
         // Background work of storage is per core, so that one core is enough.
@@ -355,6 +380,8 @@ fn machine(subject: Subject) -> Machine {
         Subject::Flush | Subject::Compaction | Subject::Overload | Subject::Petabyte => {
             server_cores.truncate(1);
         }
+        // One core of the node is enough to be full, and the front must have CPU to spare.
+        Subject::Cluster => front_cores = vec![apart(&mut server_cores, &load_cores)],
         // A query runs on all cores, and its client needs hardly any CPU.
         Subject::Olap => (server_cores, load_cores) = (cores.clone(), cores),
     }
@@ -363,6 +390,7 @@ fn machine(subject: Subject) -> Machine {
         kernel: kernel::release().unwrap_or_default(),
         server_cores,
         load_cores,
+        front_cores,
     }
 }
 
@@ -378,6 +406,12 @@ fn notes(options: &DemoOptions, machine: &Machine) -> Vec<String> {
     }
     if options.subject == Subject::Petabyte {
         notes.push(petabyte::NOT_MODELLED.to_string());
+    }
+    if options.subject == Subject::Cluster {
+        notes.push(cluster::NOT_A_CLUSTER.to_string());
+        if machine.load_cores.iter().any(|core| machine.front_cores.contains(core)) {
+            notes.push(cluster::SHARED_CORE.to_string());
+        }
     }
     if machine.server_cores == machine.load_cores && machine.load_cores.len() < 2 {
         notes.push(
@@ -413,5 +447,17 @@ mod tests {
     fn cores_are_halved() {
         assert_eq!(halves(&[0, 1, 4]), (vec![0], vec![1, 4]));
         assert_eq!(halves(&[3]), (vec![3], vec![3]));
+    }
+
+    #[test]
+    fn front_has_a_spare_core_or_one_of_the_loads() {
+        let front = |cores: &[usize]| {
+            let (mut node, loads) = halves(cores);
+            let front = apart(&mut node, &loads);
+            (node, front, loads)
+        };
+        assert_eq!(front(&[0, 1]), (vec![0], 1, vec![1]));
+        assert_eq!(front(&[0, 1, 4, 5]), (vec![0], 1, vec![4, 5]));
+        assert_eq!(front(&[3]), (vec![3], 3, vec![3]));
     }
 }

@@ -101,13 +101,18 @@ fn cores(cores: &[usize]) -> String {
     format!("{} {}", if list.len() == 1 { "core" } else { "cores" }, list.join(", "))
 }
 
-/// Returns processor, kernel, and the cores of server and loads in one line.
+/// Returns processor, kernel, and the cores of server, front and loads in one line.
 pub(crate) fn machine_line(machine: &Machine) -> String {
+    let server = cores(&machine.server_cores);
+    let servers = match machine.front_cores.as_slice() {
+        [] => format!("server on {server}"),
+        front => format!("node on {server}, front on {}", cores(front)),
+    };
     format!(
-        "{}, Linux {}; server on {}, loads on {}.",
+        "{}, Linux {}; {}, loads on {}.",
         if machine.model.is_empty() { "unknown processor" } else { &machine.model },
         machine.kernel,
-        cores(&machine.server_cores),
+        servers,
         cores(&machine.load_cores)
     )
 }

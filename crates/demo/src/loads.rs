@@ -12,12 +12,14 @@ use crate::stage::{KEYSPACE, Stage};
 
 /// Rows of a partition, all of which a slice reads.
 const SLICE_ROWS: u64 = 100;
-/// Fraction of the server's CPU for the interactive load, and its tolerance.
-const HALF: f64 = 0.5;
-const HALF_OFF_MAX: f64 = 0.03;
-/// First rate of the search for it, as a fraction of a closed loop's rate, and the number of tries.
-const FIRST_PART: f64 = 0.25;
-const HALF_TRIES_MAX: usize = 2;
+/// Fraction of the server's CPU for the interactive load.
+pub(crate) const HALF: f64 = 0.5;
+/// Tolerance of a fraction of the server's CPU.
+const PART_OFF_MAX: f64 = 0.03;
+/// First rate of the search for it, as a part of this fraction of a closed loop's rate, and the
+/// number of tries.
+const FIRST_PART: f64 = 0.5;
+const PART_TRIES_MAX: usize = 2;
 /// Rate of the interactive load with [`Shape::Published`], as a fraction of the faster closed loop.
 const PUBLISHED_PART: f64 = 0.2;
 /// Requests in flight of a load that always has more to do: far more than a core serves at once.
@@ -58,7 +60,7 @@ impl Stage {
         let (keys, rows) = self.rows(workload);
         Spec {
             workload,
-            hosts: vec![self.server.cql.clone()],
+            hosts: vec![self.target.clone()],
             user: Some(user.to_string()),
             password: Some(self.password.clone()),
             pacing,
@@ -100,8 +102,8 @@ impl Stage {
     }
 
     /// Measures the capacity with closed loops that run alone, and chooses the rate of the
-    /// interactive load.
-    pub(crate) fn capacity(&mut self) -> Result<Capacity, DemoError> {
+    /// interactive load: with slices one that takes `part` of the server's CPU.
+    pub(crate) fn capacity(&mut self, part: f64) -> Result<Capacity, DemoError> {
         let reads = self.closed_loop("single-row reads", Workload::Read, 64)?;
         let slices = self.closed_loop("slices of 100 rows", Workload::Slice, 256)?;
         let batch = match batch(self.shape) {
@@ -121,22 +123,22 @@ impl Stage {
             Shape::Published => {
                 Paced { per_s: self.measured.reads_per_s.max(rate(&batch)) * PUBLISHED_PART, cpu: None }
             }
-            Shape::Slices => self.half()?,
+            Shape::Slices => self.rate_at(part)?,
         };
         self.measured.interactive_per_s = interactive.per_s;
         Ok(Capacity { reads, batch, interactive, writes: None })
     }
 
-    /// Returns the rate of single-row reads that takes half of the server's CPU. Half of a closed
-    /// loop's rate is too much: the server reads its deep queues in large batches, so that a
+    /// Returns the rate of single-row reads that takes `part` of the server's CPU. That part of a
+    /// closed loop's rate is too much: the server reads its deep queues in large batches, so that a
     /// request costs about half of the CPU of a request in an open loop.
     ///
     /// 1. Send at a low rate and measure the CPU.
     /// 2. Send at the proportional rate, and measure again, since a request costs less at higher
     ///    rates.
-    fn half(&mut self) -> Result<Paced, DemoError> {
-        let mut paced = Paced { per_s: self.measured.reads_per_s * FIRST_PART, cpu: None };
-        for _ in 0..HALF_TRIES_MAX {
+    fn rate_at(&mut self, part: f64) -> Result<Paced, DemoError> {
+        let mut paced = Paced { per_s: self.measured.reads_per_s * part * FIRST_PART, cpu: None };
+        for _ in 0..PART_TRIES_MAX {
             let seconds = (self.times.capacity + self.times.settle) / 2.0;
             let steps = vec![load::RateStep { rate_per_s: paced.per_s, seconds }];
             let spec = self.spec(ADMIN, Workload::Read, Pacing::Open(steps));
@@ -147,12 +149,12 @@ impl Stage {
             let answered = report.steps.first().map_or(0.0, |step| step.throughput_per_s);
             self.print(&format!("{:.0} reads/s take {:.0} % of the server's CPU", paced.per_s, cpu * 100.0));
             paced.cpu = Some(cpu);
-            if cpu <= 0.0 || (cpu - HALF).abs() <= HALF_OFF_MAX {
+            if cpu <= 0.0 || (cpu - part).abs() <= PART_OFF_MAX {
                 break;
             }
-            // If other programs use the cores, the CPU is too low. Limit the rate to half of a
+            // If other programs use the cores, the CPU is too low. Limit the rate to `part` of a
             // closed loop's.
-            paced = Paced { per_s: (answered * HALF / cpu).min(self.measured.reads_per_s * HALF), cpu: None };
+            paced = Paced { per_s: (answered * part / cpu).min(self.measured.reads_per_s * part), cpu: None };
         }
         Ok(paced)
     }
@@ -208,7 +210,7 @@ impl Stage {
         let word = if workload == Workload::Slice { "slice" } else { "read" };
         let mut arguments: Vec<String> = vec![word.into(), "--no-create".into()];
         let mut flag = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
-        flag("hosts", self.server.cql.clone());
+        flag("hosts", self.target.clone());
         flag("user", user.to_string());
         flag("keyspace", rows.keyspace);
         flag("keys", keys.population.to_string());

@@ -10,6 +10,9 @@ pub(crate) const LOADS: [&str; 3] = ["load1", "load2", "load3"];
 /// Load in a level with `cpu_limit`.
 pub(crate) const CAPPED: &str = "capped";
 
+/// Chapter of the demo of a cluster without the front.
+pub(crate) const DIRECT: &str = "direct";
+
 /// Load of the demo of flushes.
 pub(crate) const WRITES: &str = "writes";
 /// Labels of its phases, by the server: one that flushes, and one that keeps all writes in memory.

@@ -36,11 +36,16 @@ pub(crate) fn one_level(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 /// A level for each load.
 pub(crate) fn two_levels(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    a_level_each(stage, "CREATE SERVICE LEVEL analytics WITH shares = 10")
+}
+
+/// A level for each load, that of the batch load by the statement `create_batch`.
+pub(crate) fn a_level_each(stage: &mut Stage, create_batch: &str) -> Result<Chapter, DemoError> {
     stage.role(INTERACTIVE)?;
     stage.role(BATCH)?;
     stage.cql(&[
         "CREATE SERVICE LEVEL interactive WITH shares = 1000",
-        "CREATE SERVICE LEVEL analytics WITH shares = 10",
+        create_batch,
         "ATTACH SERVICE LEVEL interactive TO interactive",
         "ATTACH SERVICE LEVEL analytics TO analytics",
     ])?;

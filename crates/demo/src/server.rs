@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use load::Report;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use server_process::{Addresses, tail, wait_until_ready};
+use server_process::{Addresses, tail, wait_until_ready, without_settings};
 
 use crate::error::DemoError;
 
@@ -149,18 +149,46 @@ impl ServerProcess {
         password: &str,
         flags: &[String],
     ) -> Result<ServerProcess, DemoError> {
+        ServerProcess::launch(folder.file("server.log"), cores, |command| {
+            command.arg("--data-dir").arg(folder.file("data"));
+            // The default port may belong to another server. The loads need no shard-aware port,
+            // and `flags` turn on SQL where it is needed.
+            command.args(["--shard-aware-port", "off", "--sql-listen", "off", "--disk-probe", "off"]);
+            command.args(flags).env("FAIRLANE_ADMIN_PASSWORD", password);
+        })
+    }
+
+    /// Starts a server in front of the node at `contact` and waits until it is ready. At most
+    /// `window` requests are in flight at the node.
+    pub(crate) fn start_front(
+        folder: &Folder,
+        cores: &[usize],
+        contact: &str,
+        window: u32,
+    ) -> Result<ServerProcess, DemoError> {
+        // The environment and `fairlane.toml` may have settings of storage, which a front refuses.
+        let settings = folder.file("front.toml");
+        std::fs::write(&settings, "").map_err(failed("the temporary folder cannot be written to"))?;
+        ServerProcess::launch(folder.file("front.log"), cores, |command| {
+            without_settings(command).arg("--config").arg(&settings);
+            command.args(["--engine", "cluster", "--contact", contact, "--node-window", &window.to_string()]);
+        })
+    }
+
+    /// Starts a server with `flags` and waits until it is ready.
+    fn launch(
+        log: PathBuf,
+        cores: &[usize],
+        flags: impl FnOnce(&mut Command),
+    ) -> Result<ServerProcess, DemoError> {
         let program = std::env::current_exe().map_err(failed("this program was not found"))?;
-        let log = folder.file("server.log");
         let file = File::create(&log).map_err(failed("the server's log cannot be written"))?;
         // `--cores 1` is one CPU, and `--cores 1-1` is CPU 1.
         let list = cores.iter().map(|core| format!("{core}-{core}")).collect::<Vec<_>>().join(",");
         let mut command = Command::new(program);
-        command.arg("serve").arg("--data-dir").arg(folder.file("data"));
-        command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
-        // The default ports may belong to another server. The loads need no shard-aware port, and
-        // `flags` turn on SQL where it is needed.
-        command.args(["--shard-aware-port", "off", "--sql-listen", "off", "--disk-probe", "off"]).args(flags);
-        command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
+        flags(&mut command);
+        command.stdout(Stdio::piped()).stderr(file);
         let mut child = spawn(&mut command, cores, false).map_err(failed("the server cannot be started"))?;
         let ready = wait_until_ready(&mut child, READY_TIMEOUT);
         let mut server =

@@ -1,10 +1,12 @@
 //! Chapters about the accuracy of shares and limits: CPU of two and three loads that always have
 //! more to do, two loads with rates as published for another system, and a load with a hard limit.
+//! Behind a front, three loads share the window of a node instead of CPU.
 
 use crate::error::DemoError;
 use crate::metrics::now_s;
 use crate::names::{CAPPED, LOADS};
-use crate::results::{Chapter, LoadRun, Series, Window, WindowLoad};
+use crate::node_use;
+use crate::results::{Chapter, LoadRun, NodeUse, Series, Window, WindowLoad};
 use crate::server::Sender;
 use crate::stage::Stage;
 
@@ -21,11 +23,13 @@ struct Measurement<'a> {
     senders: Vec<Sender>,
     names: Vec<&'static str>,
     windows: Vec<Window>,
+    nodes: Vec<NodeUse>,
 }
 
 impl<'a> Measurement<'a> {
     fn new(stage: &'a mut Stage) -> Measurement<'a> {
-        Measurement { stage, senders: Vec::new(), names: Vec::new(), windows: Vec::new() }
+        let (senders, names) = (Vec::new(), Vec::new());
+        Measurement { stage, senders, names, windows: Vec::new(), nodes: Vec::new() }
     }
 
     /// Adds a load that was started, and waits until it sends.
@@ -43,13 +47,22 @@ impl<'a> Measurement<'a> {
     /// Waits until a change has taken effect, then measures for `seconds`.
     fn measure(&mut self, id: &str, label: &str, seconds: f64) -> Result<(), DemoError> {
         self.stage.wait(self.stage.times.settle, &mut self.senders)?;
+        let nodes = node_use::counts(self.stage)?;
         let begin_s = self.stage.probe.mark();
         self.stage.wait(seconds, &mut self.senders)?;
+        let nodes = node_use::since(id, &nodes, &node_use::counts(self.stage)?);
         let end_s = self.stage.probe.mark();
         let cpu = self.stage.probe.between(begin_s, end_s);
+        for level in &nodes {
+            self.stage.print(&format!("{label}: {}", level.words()));
+        }
+        self.nodes.extend(nodes);
         let used = |name: &&str| cpu.levels.get(*name).map(|used| format!("{name} {:.1} %", used * 100.0));
         let used: Vec<String> = self.names.iter().filter_map(used).collect();
-        self.stage.print(&format!("{label}: CPU {} (of one core)", used.join(", ")));
+        // Behind a front, all loads are in one level of the node.
+        if !used.is_empty() {
+            self.stage.print(&format!("{label}: CPU {} (of one core)", used.join(", ")));
+        }
         self.windows.push(Window {
             id: id.into(),
             label: label.to_string(),
@@ -79,7 +92,7 @@ impl<'a> Measurement<'a> {
             window.loads =
                 chapter.series.iter().map(rate).filter(|load| load.throughput_per_s > 0.0).collect();
         }
-        chapter.windows = self.windows;
+        (chapter.windows, chapter.nodes) = (self.windows, self.nodes);
         let (begin_s, end_s) = chapter.ends();
         chapter.cpu = self.stage.probe.points(begin_s, end_s);
         Ok(chapter)
@@ -120,6 +133,34 @@ pub(crate) fn proportions(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.what = "Loads of equal requests (slices of 100 rows). Each always has more to do than it can get. \
                     Between phases only shares change, by ALTER, CREATE and ATTACH on live sessions. The third \
                     load already runs before it gets its own level."
+        .to_string();
+    Ok(chapter)
+}
+
+/// Measures shares of 200:400:800 behind a front, where they divide the window of the node.
+pub(crate) fn behind_a_front(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    LOADS.iter().try_for_each(|name| stage.role(name))?;
+    stage.cql(&[
+        "CREATE SERVICE LEVEL load1 WITH shares = 200",
+        "CREATE SERVICE LEVEL load2 WITH shares = 400",
+        "CREATE SERVICE LEVEL load3 WITH shares = 800",
+        "ATTACH SERVICE LEVEL load1 TO load1",
+        "ATTACH SERVICE LEVEL load2 TO load2",
+        "ATTACH SERVICE LEVEL load3 TO load3",
+    ])?;
+    let seconds = stage.times.shares;
+    let mut all = Measurement::new(stage);
+    for name in LOADS {
+        let sender = all.stage.start_backlogged(name, seconds + SPARE_S)?;
+        all.join(name, sender)?;
+    }
+    all.measure("200:400:800", "200 : 400 : 800", seconds)?;
+    let mut chapter = all.finish()?;
+    chapter.id = "shares".into();
+    chapter.title = "Shares of 200:400:800 in the window of the node".to_string();
+    chapter.what = "Three closed loops of equal requests (slices of 100 rows) in levels of the front. Each always \
+                    has more to do than it can get, so that all three wait for places in the window of the node. \
+                    Occupancy is the time for which requests hold places, as the front counts in `system.nodes`."
         .to_string();
     Ok(chapter)
 }

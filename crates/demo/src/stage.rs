@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use load::session::Session;
+use load::session::{ResultRow, Session};
 use load::{Second, StopFlag};
 
 use crate::error::DemoError;
@@ -45,7 +45,11 @@ pub(crate) struct Capacities {
 pub(crate) struct Stage {
     pub(crate) probe: Probe,
     admin: Session,
+    /// Server in front of `server`, if the subject is a cluster.
+    front: Option<ServerProcess>,
     pub(crate) server: ServerProcess,
+    /// HOST:PORT of CQL for the loads.
+    pub(crate) target: String,
     pub(crate) times: Times,
     pub(crate) olap: OlapSizes,
     pub(crate) flush: FlushOptions,
@@ -103,8 +107,10 @@ impl Stage {
         Ok(Stage {
             probe,
             admin,
+            front: None,
+            target: server.cql.clone(),
             server,
-            times: options.flush.times(if options.quick { Times::QUICK } else { Times::FULL }),
+            times: options.times(),
             olap: options.olap.sizes(options.quick),
             flush: options.flush.clone(),
             shape: options.shape,
@@ -128,7 +134,24 @@ impl Stage {
         self.print(&format!("starting another server: {}", flags.join(" ")));
         (self.server, self.admin, self.probe) =
             start_server(&self.folder, &self.machine, &self.password, flags)?;
+        self.target.clone_from(&self.server.cql);
         Ok(())
+    }
+
+    /// Starts a front before the server. From then on, statements and loads go to the front.
+    pub(crate) fn start_front(&mut self) -> Result<(), DemoError> {
+        let (cores, window) = (&self.machine.front_cores, self.times.node_window);
+        self.print(&format!("starting a front on cores {cores:?} with a window of {window} at the node"));
+        let front = ServerProcess::start_front(&self.folder, cores, &self.server.cql, window)?;
+        self.admin = Session::connect(&front.cql, Some(ADMIN), Some(&self.password), STATEMENT_TIMEOUT)?;
+        self.target.clone_from(&front.cql);
+        self.front = Some(front);
+        Ok(())
+    }
+
+    /// Returns true if there is a front.
+    pub(crate) fn has_front(&self) -> bool {
+        self.front.is_some()
     }
 
     /// Adds to a file what is expected of a chapter that was not measured yet.
@@ -152,6 +175,11 @@ impl Stage {
             self.admin.query(statement)?;
         }
         Ok(())
+    }
+
+    /// Returns the rows of a statement of the administrator.
+    pub(crate) fn rows_of(&mut self, statement: &str) -> Result<Vec<ResultRow>, DemoError> {
+        Ok(self.admin.query(statement)?)
     }
 
     /// Creates a role with the demo's password that may read the demo's tables.
@@ -215,8 +243,9 @@ impl Stage {
         if self.stop.is_set() { Err(DemoError::Interrupted) } else { Ok(()) }
     }
 
-    /// Fails if the server has ended.
+    /// Fails if the server or its front has ended.
     pub(crate) fn server_check(&mut self) -> Result<(), DemoError> {
+        self.front.iter_mut().try_for_each(ServerProcess::check)?;
         self.server.check()
     }
 

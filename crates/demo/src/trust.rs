@@ -3,7 +3,7 @@
 //! sentence at the head of the report.
 
 use crate::listing::phase;
-use crate::names::SHORT;
+use crate::names::{DIRECT, SHORT};
 use crate::results::{Chapter, Cpu, DemoResults, Subject, Window, WindowLoad};
 use charts::numbers::percent;
 
@@ -17,6 +17,8 @@ const OTHERS_REPORTED: f64 = 0.05;
 const LAG_MAX: f64 = 0.5;
 /// Least use of the server's cores by all processes if loads compete.
 const FULL_MIN: f64 = 0.9;
+/// Use of the cores of the loads above which a front on one of them adds to latencies.
+const FRONT_MAX: f64 = 0.9;
 
 /// Returns the use of the server's cores by other programs, as a fraction.
 pub(crate) fn others(cpu: &Cpu) -> f64 {
@@ -67,7 +69,24 @@ pub(crate) fn doubts(outcome: &DemoResults) -> Vec<String> {
             percent(window.cpu.busy_part())
         ));
     }
+    out.extend(full_front(outcome));
     out
+}
+
+/// Returns a sentence about the phase in which the core that front and loads share was fullest.
+fn full_front(outcome: &DemoResults) -> Option<String> {
+    let machine = &outcome.machine;
+    machine.front_cores.iter().find(|core| machine.load_cores.contains(core))?;
+    let windows = outcome.chapters.iter().filter(|chapter| chapter.id != DIRECT).flat_map(|chapter| {
+        let part = |window: &Window| window.cpu.loads_busy / machine.load_cores.len() as f64;
+        chapter.windows.iter().map(move |window| (part(window), phase(chapter, &window.label)))
+    });
+    let (part, phase) = windows.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(part, _)| *part > FRONT_MAX)?;
+    Some(format!(
+        "Front and loads used up to {} of the core that they share (in “{phase}”): p99 there includes waiting for it, \
+         which on a machine with four cores is not so.",
+        percent(part)
+    ))
 }
 
 fn senders(outcome: &DemoResults, out: &mut Vec<String>) {
@@ -132,6 +151,21 @@ mod tests {
             "" => assert!(found.is_empty(), "{found:?}"),
             _ => assert!(found.iter().any(|doubt| doubt.contains(expected)), "{found:?}"),
         }
+    }
+
+    #[test]
+    fn full_core_of_front_and_loads_is_reported() {
+        let of = |front: usize, loads_busy: f64, id: &str| {
+            let mut outcome = outcome(0.99, 1.0, 0.5);
+            (outcome.machine.front_cores, outcome.machine.load_cores) = (vec![front], vec![2, 3]);
+            outcome.chapters[0].windows[0].cpu.loads_busy = loads_busy;
+            outcome.chapters[0].id = id.to_string();
+            outcome
+        };
+        check(&of(2, 1.9, "two_levels"), "up to 95.0\u{a0}% of the core that they share");
+        check(&of(2, 1.7, "two_levels"), "");
+        check(&of(1, 1.9, "two_levels"), "");
+        check(&of(2, 1.9, DIRECT), "");
     }
 
     #[test]

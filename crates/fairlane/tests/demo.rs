@@ -143,6 +143,12 @@ fn demo_interrupted_while_overloaded_leaves_nothing() {
     check_interrupted("overload", &["overload", "--quick"], "closed loop, 16 in flight");
 }
 
+/// The words follow the start of the front, so that both servers run.
+#[test]
+fn demo_interrupted_in_front_of_a_node_leaves_nothing() {
+    check_interrupted("cluster", &["cluster", "--quick"], "capacity for single-row reads");
+}
+
 #[test]
 fn demo_interrupted_during_queries_leaves_nothing() {
     let args = ["olap", "--quick", "--only", "shares", "--rows", "3000", "--seconds", "60"];

@@ -3,6 +3,7 @@
 //! verdict.
 
 mod batching;
+mod cluster;
 mod conditioning;
 mod judge;
 mod levels;
@@ -57,6 +58,7 @@ pub(crate) fn compare(outcome: &DemoResults) -> Vec<ComparisonRow> {
     batching::rows(outcome, &mut rows);
     overload::rows(outcome, &mut rows);
     petabyte::rows(outcome, &mut rows);
+    cluster::rows(outcome, &mut rows);
     rows
 }
 

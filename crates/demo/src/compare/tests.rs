@@ -58,6 +58,32 @@ fn effect_is_a_ratio_within_one_run() {
 }
 
 #[test]
+fn loads_behind_a_front_have_goals_of_their_own() {
+    let chapter = |id: &str, p99: f64| {
+        let load = |rate, p99| [(INTERACTIVE, rate, p99)];
+        let mut windows =
+            vec![window("before", &load(1000.0, 200.0), &[]), window("beside", &load(1000.0, p99), &[])];
+        windows[0].cpu.process = 0.2;
+        windows[0].cpu.busy = 0.2;
+        Chapter { id: id.into(), windows, ..Chapter::default() }
+    };
+    let chapters =
+        vec![chapter("one_level", 4000.0), chapter("two_levels", 290.0), chapter("direct", 3000.0)];
+    let found = DemoResults { subject: Subject::Cluster, chapters, ..DemoResults::default() };
+    check(&found, "beside/alone, one level", 20.0, None);
+    check(&found, "beside/alone, a level each", 1.45, Some(true));
+    check(&found, "beside/alone, no front", 15.0, None);
+    let rows = compare(&found);
+    assert!(rows.iter().all(|row| row.published.is_empty()), "{rows:?}");
+    check(
+        &DemoResults { subject: Subject::Levels, ..found },
+        "beside/alone, a level each",
+        1.45,
+        Some(false),
+    );
+}
+
+#[test]
 fn disturbed_phase_has_no_verdict() {
     let mut windows = vec![
         window("before", &[(INTERACTIVE, 1000.0, 900.0)], &[]),

@@ -37,6 +37,8 @@ fn parts(chapter: &Chapter) -> Vec<CpuPart> {
     let level = |(index, name): (usize, String)| {
         let shown = match name.as_str() {
             "default" if is_alone => COMMANDS.to_string(),
+            // A node behind a front has all loads in one level.
+            "default" if !chapter.nodes.is_empty() => "all loads".to_string(),
             "default" => "both loads".to_string(),
             _ => name.clone(),
         };

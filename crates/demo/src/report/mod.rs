@@ -40,6 +40,7 @@ pub(crate) fn page(outcome: &DemoResults) -> String {
         tables::cores(&mut out, outcome);
     }
     tables::offered(&mut out, outcome);
+    tables::nodes(&mut out, outcome);
     tables::served(&mut out, outcome);
     end(&mut out);
     out
@@ -192,7 +193,7 @@ fn section(out: &mut String, outcome: &DemoResults, chapter: &Chapter) {
         remark(chapter)
     );
     let caption = match outcome.subject {
-        Subject::Levels => "Shaded: measured phases. Loads join and leave between them.",
+        Subject::Levels | Subject::Cluster => "Shaded: measured phases. Loads join and leave between them.",
         Subject::Flush => "Shaded: measured phases. Servers start and warm up between them.",
         Subject::Compaction => "Shaded: the compaction, from its first to its last second.",
         Subject::Batching => {

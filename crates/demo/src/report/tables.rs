@@ -2,7 +2,7 @@
 //! is data, written by one template.
 
 use crate::listing::{self, ListedLoad, Usage, percentiles, phase, usage};
-use crate::results::{Chapter, DemoResults, Offered, Window};
+use crate::results::{Chapter, DemoResults, NodeUse, Offered, Window};
 use charts::numbers::{percent, rate, time};
 use charts::{close_table as close, heading, open_table as open, row};
 
@@ -116,6 +116,39 @@ pub(super) fn offered(out: &mut String, outcome: &DemoResults) {
          the request was due. Told to wait: not sent, since the client's last refusal named a later time. Not sent: \
          the client already had its most requests in flight. p50 and p99 are those of all answers.</p>",
         &[&["Offered"], &OFFERED.map(|(name, _)| name)[..]].concat(),
+        &groups,
+        "",
+    );
+}
+
+/// Writes the use of the node by the levels of a front, if there is one.
+pub(super) fn nodes(out: &mut String, outcome: &DemoResults) {
+    let row = |level: &NodeUse| {
+        let cells = vec![
+            rate(level.requests as f64),
+            format!("{:.2}\u{a0}s", level.occupancy_s),
+            time(level.place_us()),
+            level.in_flight.to_string(),
+            level.queued.to_string(),
+        ];
+        (level.level.clone(), cells)
+    };
+    let group = |(chapter, window): (&Chapter, &Window)| {
+        let levels = chapter.nodes.iter().filter(|level| level.phase == window.id);
+        Group { heading: phase(chapter, &window.label), rows: levels.map(row).collect() }
+    };
+    let chapters = outcome.chapters.iter().filter(|chapter| !chapter.nodes.is_empty());
+    let phases = chapters.flat_map(|chapter| chapter.windows.iter().map(move |window| (chapter, window)));
+    let groups: Vec<Group> = phases.map(group).collect();
+    if groups.is_empty() {
+        return;
+    }
+    table(
+        out,
+        "<h2>In the window of the node</h2><p>Use of the node by each level, as the front counts in \
+         <code>system.nodes</code>. Occupancy is the time for which requests held places in the window, summed. In \
+         flight and queued: at the end of the phase.</p>",
+        &["Level", "requests", "occupancy", "of a request", "in flight", "queued"],
         &groups,
         "",
     );

@@ -3,8 +3,8 @@
 use super::*;
 use crate::names::{BATCHED, PER_PARTITION};
 use crate::results::{
-    Batches, ComparisonRow, Cpu, CpuPoint, DiskPoint, InFlight, OfQuery, Offered, Point, Series, SpacePoint,
-    StoragePoint, WindowLoad,
+    Batches, ComparisonRow, Cpu, CpuPoint, DiskPoint, InFlight, Machine, NodeUse, OfQuery, Offered, Point,
+    Series, SpacePoint, StoragePoint, WindowLoad,
 };
 
 fn series(load: &str, count: usize) -> Series {
@@ -243,6 +243,58 @@ fn overload_is_drawn_without_and_with_the_limiter() {
     }
     assert_eq!(page.matches("<svg").count(), 4, "two side by side, and one wide and narrow");
     assert!(picture(&outcome).is_some_and(|picture| picture.contains("limiter off")));
+    let text = serde_json::to_string(&outcome).expect("results are data");
+    let again: DemoResults = serde_json::from_str(&text).expect("as they were written");
+    assert_eq!(super::page(&again), page);
+}
+
+#[test]
+fn use_of_the_node_is_listed_by_level() {
+    let level = |(name, occupancy_s): (&&str, f64)| NodeUse {
+        phase: "200:400:800".into(),
+        level: (*name).to_string(),
+        requests: 1000,
+        occupancy_s,
+        queued: 77,
+        ..NodeUse::default()
+    };
+    let mut shares = mixed("shares");
+    let loads = crate::names::LOADS;
+    shares.windows = vec![window("200:400:800", "200 : 400 : 800", 0.0, &loads)];
+    shares.windows[0].cpu.levels = [("default".to_string(), 0.9)].into();
+    shares.series = loads.iter().map(|load| series(load, 6)).collect();
+    shares.cpu.iter_mut().for_each(|point| point.levels = [("default".to_string(), 0.9)].into());
+    shares.nodes = loads.iter().zip([1.25, 2.5, 5.0]).map(level).collect();
+    let outcome = DemoResults {
+        subject: Subject::Cluster,
+        chapters: vec![mixed("one_level"), mixed("two_levels"), shares, mixed("direct")],
+        machine: Machine {
+            server_cores: vec![0],
+            front_cores: vec![1],
+            load_cores: vec![2, 3],
+            ..Machine::default()
+        },
+        ..DemoResults::default()
+    };
+    let page = page(&outcome);
+    check_layout(&page);
+    let expected = [
+        "With levels in front p99 grows",
+        "node on core 0, front on core 1, loads on cores 2, 3.",
+        "In the window of the node",
+        "1.25\u{a0}s",
+        "5.00 ms",
+        ">77<",
+        "all loads",
+    ];
+    for expected in expected {
+        assert!(page.contains(expected) || page.contains(&expected.replace(' ', "\u{a0}")), "{expected}");
+    }
+    for refused in REFUSED {
+        assert!(!page.contains(refused), "{refused}");
+    }
+    assert_eq!(page.matches("<svg").count(), 10, "two side by side, and each of four wide and narrow");
+    assert!(picture(&outcome).is_some());
     let text = serde_json::to_string(&outcome).expect("results are data");
     let again: DemoResults = serde_json::from_str(&text).expect("as they were written");
     assert_eq!(super::page(&again), page);

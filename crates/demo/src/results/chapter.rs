@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cpu::Cpu;
 use super::loads::{Batches, LoadRun, MostUseful, Offered, WindowLoad};
+use super::nodes::NodeUse;
 use super::points::{CpuPoint, DiskPoint, InFlight, Series, SpacePoint, StoragePoint};
 
 /// One experiment.
@@ -38,6 +39,9 @@ pub(crate) struct Chapter {
     /// Each offered rate without and with a limit, if overload is the subject.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) offered: Vec<Offered>,
+    /// Use of the node by each level in each phase, behind a front.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) nodes: Vec<NodeUse>,
     /// Operations in flight, second by second.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) in_flight: Vec<InFlight>,

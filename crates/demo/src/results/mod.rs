@@ -5,6 +5,7 @@
 mod chapter;
 mod cpu;
 mod loads;
+mod nodes;
 mod points;
 
 use charts::numbers::{factor, percent};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use chapter::{Chapter, Window};
 pub(crate) use cpu::{Cpu, Served};
 pub(crate) use loads::{Batches, Capacity, LoadRun, MostUseful, OfQuery, Offered, Paced, WindowLoad};
+pub(crate) use nodes::NodeUse;
 pub(crate) use points::{CpuPoint, DiskPoint, InFlight, Point, Series, SpacePoint, StoragePoint};
 
 /// Subject of a demo.
@@ -35,6 +37,8 @@ pub(crate) enum Subject {
     Overload,
     /// Large data next to small: rates, writes, shares, levels, cache, ingest.
     Petabyte,
+    /// Service levels in front of a node that has none.
+    Cluster,
 }
 
 /// All results of one demo.
@@ -155,4 +159,7 @@ pub(crate) struct Machine {
     pub(crate) server_cores: Vec<usize>,
     /// Cores of the loads.
     pub(crate) load_cores: Vec<usize>,
+    /// Cores of the front, if the subject is a cluster. The server is its node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) front_cores: Vec<usize>,
 }
