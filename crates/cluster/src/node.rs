@@ -16,13 +16,13 @@ use lanes::Group;
 use lanes::sync::oneshot::{self, Sender};
 use rustc_hash::FxHashMap;
 use sched::control::{ClassId, NodeSample};
-use sched::{NodeId, NodeQueue, NodeSpec};
+use sched::{NodeId, NodeQueue};
 use wire::{Envelope, Opcode};
 use workload::{Effective, LevelEntry};
 
 use crate::Refusal;
 use crate::choice::NodeLoad;
-use crate::windows::{CorePart, LevelReport, NodeReport, first_entitlement};
+use crate::part::{CorePart, LevelReport, NodeReport, first_entitlement};
 
 /// Requests of a level that wait for a node on one core, at most. Their bodies are charged to the
 /// memory of their connections.
@@ -35,15 +35,6 @@ const AVOIDED: Duration = Duration::from_secs(1);
 const OVERLOADED: &[u8] = &[0, 0, 0x10, 0x01];
 const WRITE_TIMEOUT: &[u8] = &[0, 0, 0x11, 0x00];
 const READ_TIMEOUT: &[u8] = &[0, 0, 0x12, 0x00];
-
-/// Entitlement of a level at a node, on one core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entitlement {
-    /// Weight among the levels on this core.
-    pub(crate) spec: NodeSpec,
-    /// Most requests in flight.
-    pub(crate) in_flight_max: u32,
-}
 
 /// A node. The head of this file describes it.
 pub(crate) struct Node {

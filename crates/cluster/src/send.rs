@@ -20,9 +20,10 @@ use workload::Effective;
 
 use crate::Refusal;
 use crate::choice::{Candidates, ReplicaOrder};
-use crate::front::{Front, no_node};
+use crate::front::Front;
 use crate::key::RoutingKey;
 use crate::prepared::{RemotePlan, StatementClass};
+use crate::reach::no_node;
 use crate::role::Role;
 
 /// Time for which a change of the schema waits for the agreement of the nodes. The rest of the

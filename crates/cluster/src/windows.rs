@@ -17,21 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lanes::Group;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use sched::cluster::{PartSpec, Parts};
-use sched::control::{NodeSample, NodeWindow, WindowBounds};
+use sched::control::{NodeSample, NodeWindow};
 use sched::{NodeSpec, NodeUse, SHARES_MAX, SHARES_MIN};
-use workload::{Catalog, Level, LevelEntry, LevelSpec};
+use workload::{Catalog, LevelEntry};
 
-use crate::front::Nodes;
-use crate::node::Entitlement;
+use crate::part::{CorePart, Entitlement, LevelPart, LevelReport, NodeReport, PPM, WINDOW_BOUNDS, part_spec};
+use crate::reach::Nodes;
 use crate::topology::{ClusterNode, Topology};
 
-/// Millionths in a whole.
-const PPM: u64 = 1_000_000;
 /// Thousandths in a place.
 const MILLI: u64 = 1000;
-
-/// Bounds of windows that limiters find.
-pub(crate) const WINDOW_BOUNDS: WindowBounds = WindowBounds { min: 4, max: 1024 };
 
 /// Use of a node on all cores of this front.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,36 +48,6 @@ pub struct LevelUsage {
     pub level: Arc<str>,
     /// Its use.
     pub used: NodeUse,
-}
-
-/// Use of a node on one core.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NodeReport {
-    pub(crate) levels: Vec<LevelReport>,
-}
-
-/// Use of a node by a level on one core.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LevelReport {
-    pub(crate) group: Group,
-    pub(crate) used: NodeUse,
-}
-
-/// Part of a node that one core has.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CorePart {
-    pub(crate) places: u32,
-    /// Factor of the weights of levels that are not in `levels`.
-    pub(crate) scale: u32,
-    /// Levels with requests on this core.
-    pub(crate) levels: Vec<LevelPart>,
-}
-
-/// Entitlement of a level at a node on one core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LevelPart {
-    pub(crate) group: Group,
-    pub(crate) entitlement: Entitlement,
 }
 
 /// State of all cores.
@@ -287,31 +252,10 @@ impl Limiter {
     }
 }
 
-/// Returns the settings of a level for the division.
-fn part_spec(level: &Level, spec: &LevelSpec) -> PartSpec {
-    PartSpec {
-        shares: level.shares_now(spec).clamp(SHARES_MIN, SHARES_MAX),
-        min_ppm: spec.cpu_min_ppm,
-        limit_ppm: spec.cpu_limit_ppm,
-    }
-}
-
-/// Returns the entitlement of a level without requests on a core, until the next division.
-pub(crate) fn first_entitlement(level: &Level, spec: &LevelSpec, scale: u32, window: u32) -> Entitlement {
-    let PartSpec { shares, min_ppm, limit_ppm } = part_spec(level, spec);
-    let limit = limit_ppm.map(|ppm| (u64::from(window) * u64::from(ppm)).div_ceil(PPM) as u32);
-    Entitlement {
-        spec: NodeSpec {
-            shares: (shares * scale).clamp(SHARES_MIN, SHARES_MAX),
-            min_ppm,
-            class: spec.class(),
-        },
-        in_flight_max: limit.unwrap_or(u32::MAX).max(1),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use workload::LevelSpec;
+
     use super::*;
 
     fn report(levels: &[(Group, u32)]) -> NodeReport {

@@ -164,6 +164,7 @@ impl ServerProcess {
         folder: &Folder,
         cores: &[usize],
         contact: &str,
+        password: &str,
         window: u32,
     ) -> Result<ServerProcess, DemoError> {
         // The environment and `fairlane.toml` may have settings of storage, which a front refuses.
@@ -172,6 +173,7 @@ impl ServerProcess {
         ServerProcess::launch(folder.file("front.log"), cores, |command| {
             without_settings(command).arg("--config").arg(&settings);
             command.args(["--engine", "cluster", "--contact", contact, "--node-window", &window.to_string()]);
+            command.args(["--cluster-user", ADMIN]).env("FAIRLANE_CLUSTER_PASSWORD", password);
         })
     }
 

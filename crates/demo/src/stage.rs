@@ -142,7 +142,8 @@ impl Stage {
     pub(crate) fn start_front(&mut self) -> Result<(), DemoError> {
         let (cores, window) = (&self.machine.front_cores, self.times.node_window);
         self.print(&format!("starting a front on cores {cores:?} with a window of {window} at the node"));
-        let front = ServerProcess::start_front(&self.folder, cores, &self.server.cql, window)?;
+        let front =
+            ServerProcess::start_front(&self.folder, cores, &self.server.cql, &self.password, window)?;
         self.admin = Session::connect(&front.cql, Some(ADMIN), Some(&self.password), STATEMENT_TIMEOUT)?;
         self.target.clone_from(&front.cql);
         self.front = Some(front);

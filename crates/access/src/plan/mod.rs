@@ -107,7 +107,7 @@ impl Planner<'_> {
     pub(crate) fn permit_creator(&self, resource: Resource) -> Option<Edit> {
         let role = self.actor.role.clone();
         let permissions = resource.applicable();
-        // A cluster knows nothing of such a grant, so that nobody could revoke it there.
+        // A cluster knows nothing of such a grant, so that it could not be revoked there.
         let is_kept = !self.actor.anonymous && !self.follows_cluster && self.has_actor();
         is_kept.then_some(Edit::Permit { role, resource, permissions })
     }

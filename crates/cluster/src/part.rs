@@ -1,0 +1,75 @@
+//! Part of a node's window that one core has, and its use.
+
+use lanes::Group;
+use sched::cluster::PartSpec;
+use sched::control::WindowBounds;
+use sched::{NodeSpec, NodeUse, SHARES_MAX, SHARES_MIN};
+use workload::{Level, LevelSpec};
+
+/// Millionths in a whole.
+pub(crate) const PPM: u64 = 1_000_000;
+
+/// Bounds of windows that limiters find.
+pub(crate) const WINDOW_BOUNDS: WindowBounds = WindowBounds { min: 4, max: 1024 };
+
+/// Entitlement of a level at a node, on one core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entitlement {
+    /// Weight among the levels on this core.
+    pub(crate) spec: NodeSpec,
+    /// Most requests in flight.
+    pub(crate) in_flight_max: u32,
+}
+
+/// Use of a node on one core.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeReport {
+    pub(crate) levels: Vec<LevelReport>,
+}
+
+/// Use of a node by a level on one core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LevelReport {
+    pub(crate) group: Group,
+    pub(crate) used: NodeUse,
+}
+
+/// Part of a node that one core has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CorePart {
+    pub(crate) places: u32,
+    /// Factor of the weights of levels that are not in `levels`.
+    pub(crate) scale: u32,
+    /// Levels with requests on this core.
+    pub(crate) levels: Vec<LevelPart>,
+}
+
+/// Entitlement of a level at a node on one core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LevelPart {
+    pub(crate) group: Group,
+    pub(crate) entitlement: Entitlement,
+}
+
+/// Returns the settings of a level for the division.
+pub(crate) fn part_spec(level: &Level, spec: &LevelSpec) -> PartSpec {
+    PartSpec {
+        shares: level.shares_now(spec).clamp(SHARES_MIN, SHARES_MAX),
+        min_ppm: spec.cpu_min_ppm,
+        limit_ppm: spec.cpu_limit_ppm,
+    }
+}
+
+/// Returns the entitlement of a level without requests on a core, until the next division.
+pub(crate) fn first_entitlement(level: &Level, spec: &LevelSpec, scale: u32, window: u32) -> Entitlement {
+    let PartSpec { shares, min_ppm, limit_ppm } = part_spec(level, spec);
+    let limit = limit_ppm.map(|ppm| (u64::from(window) * u64::from(ppm)).div_ceil(PPM) as u32);
+    Entitlement {
+        spec: NodeSpec {
+            shares: (shares * scale).clamp(SHARES_MIN, SHARES_MAX),
+            min_ppm,
+            class: spec.class(),
+        },
+        in_flight_max: limit.unwrap_or(u32::MAX).max(1),
+    }
+}
