@@ -46,6 +46,7 @@ impl Access {
     pub fn relayed(&self, role: &str) -> Option<Login> {
         let snapshot = self.snapshot();
         let (name, known) = snapshot.roles.get_key_value(role)?;
-        Some(self.log_in(Actor { role: name.clone(), id: known.id, anonymous: false }, None))
+        let actor = Actor { role: name.clone(), id: known.id, anonymous: false };
+        Some(self.log_in(actor, known.verifier.clone()))
     }
 }
