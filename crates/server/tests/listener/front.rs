@@ -84,12 +84,17 @@ fn running_statements_show_texts_for_nodes_without_values() {
     let (id, _) =
         client.prepare("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system'");
     let (release, released) = mpsc::channel::<()>();
+    let (block, is_blocked) = mpsc::channel::<()>();
     let lanes = node.lanes.clone();
     // The node answers nothing while its core waits here.
     #[expect(clippy::disallowed_methods, reason = "the test waits outside of the lanes")]
     let blocked = std::thread::spawn(move || {
-        lanes.block_on(0, Group::CONTROL, move || async move { released.recv().expect("the test goes on") });
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            block.send(()).expect("the test waits");
+            released.recv().expect("the test goes on");
+        });
     });
+    is_blocked.recv().expect("the core waits");
     let text = "SELECT id FROM system_schema.types WHERE id = 'secret'";
     client.queue(&Request::Query(Query { text, ..Query::default() }));
     client.queue(&Request::Execute(Execute { id: &id, ..Execute::default() }));
