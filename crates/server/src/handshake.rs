@@ -12,7 +12,6 @@ use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request
 use crate::audit;
 use crate::cluster_roles;
 use crate::connection::Connection;
-use crate::core::Core;
 use crate::counters::add;
 use crate::failure;
 use crate::options::supported;
@@ -165,17 +164,8 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
     if let Some(front) = &core.front {
         // Without the first part, which may differ: equal passwords are one token.
         let token = Bytes::from(format!("\0{name}\0{password}"));
-        let again = token.clone();
         return match ask_cluster(&connection.session, front, name, token).await {
-            Ok(Ok(remote)) => {
-                let followed = match cluster_roles::follow(&core, front, &remote).await {
-                    // A node refuses a password that was kept: the cluster is asked for this one.
-                    Err(Refusal::Ended) => log_in_again(&core, front, name, again).await,
-                    followed => followed.map(|()| remote),
-                };
-                relayed_login(connection, stream, name, followed).await
-            }
-            Ok(refused) => relayed_login(connection, stream, name, refused).await,
+            Ok(result) => relayed_login(connection, stream, name, result).await,
             Err(error) => refuse_login(connection, stream, name, error).await,
         };
     }
@@ -211,8 +201,8 @@ async fn refuse_login(
     count_refusal(connection)
 }
 
-/// Asks the cluster to check a name and a password, within the limits of failed logins. A password
-/// that it has accepted lately is right.
+/// Asks the cluster to check a name and a password, within the limits of failed logins, and for the
+/// roles granted to the role. A password that it has accepted lately is right.
 ///
 /// # Errors
 /// The limits are reached: the cluster was not asked.
@@ -222,31 +212,26 @@ async fn ask_cluster(
     name: &str,
     token: Bytes,
 ) -> Result<Result<Rc<cluster::Role>, Refusal>, AuthError> {
-    let access = &session.core.access;
-    let attempt = access.begin_login(Some(session.peer.ip()), name)?;
-    if let Some(role) = front.kept_login(name, &token) {
-        return Ok(Ok(role));
+    let core = &session.core;
+    let attempt = core.access.begin_login(Some(session.peer.ip()), name)?;
+    if let Some(remote) = front.kept_login(name, &token) {
+        match cluster_roles::follow(core, front, &remote).await {
+            // A node refuses the password that was kept: the cluster is asked for this one.
+            Err(Refusal::Ended) => {}
+            followed => return Ok(followed.map(|()| remote)),
+        }
     }
-    let _slot = access.take_slot(attempt)?;
+    let slot = core.access.take_slot(attempt)?;
     let version = session.outgoing.encoder.borrow().version();
-    let result = front.log_in(version, name, Some(token), access.handshake().group()).await;
+    let result = front.log_in(version, name, Some(token), core.access.handshake().group()).await;
+    drop(slot);
     if matches!(result, Err(Refusal::Credentials(_))) {
-        access.login_failed(attempt);
+        core.access.login_failed(attempt);
     }
-    Ok(result)
-}
-
-/// Lets the cluster check a password that it had accepted lately.
-async fn log_in_again(
-    core: &Core,
-    front: &cluster::Front,
-    name: &str,
-    token: Bytes,
-) -> Result<Rc<cluster::Role>, Refusal> {
-    let group = core.access.handshake().group();
-    let remote = front.log_in(front.shared().version(), name, Some(token), group).await?;
-    cluster_roles::follow(core, front, &remote).await?;
-    Ok(remote)
+    Ok(match result {
+        Ok(remote) => cluster_roles::follow(core, front, &remote).await.map(|()| remote),
+        refused => refused,
+    })
 }
 
 /// Opens the session of a role that the cluster has judged. Returns true if it was accepted.
