@@ -19,7 +19,7 @@ use schema::Token;
 use crate::topology::Topology;
 
 /// Nodes that one request tries, at most.
-pub const ATTEMPTS_MAX: usize = 16;
+pub(crate) const ATTEMPTS_MAX: usize = 16;
 
 /// Order of the replicas of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,15 +32,15 @@ pub enum ReplicaOrder {
 
 /// Requests of one core at one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NodeLoad {
+pub(crate) struct NodeLoad {
     /// Requests without an answer.
-    pub in_flight: u32,
+    pub(crate) in_flight: u32,
     /// Requests that wait on the core.
-    pub queued: u32,
+    pub(crate) queued: u32,
     /// The core's part of the node's window, requests. 0 counts as 1.
-    pub part: u32,
+    pub(crate) part: u32,
     /// True if this core could not reach the node a moment ago: it counts as down.
-    pub is_avoided: bool,
+    pub(crate) is_avoided: bool,
 }
 
 impl NodeLoad {
@@ -57,7 +57,7 @@ impl NodeLoad {
 /// Candidates of one request, best first. Each is chosen when it is asked for, by the loads of that
 /// moment.
 #[derive(Clone, Debug)]
-pub struct Candidates<'a> {
+pub(crate) struct Candidates<'a> {
     topology: &'a Topology,
     replicas: &'a [u16],
     order: ReplicaOrder,
@@ -71,7 +71,7 @@ impl<'a> Candidates<'a> {
     /// Begins the choice for a request. `token`: keyspace and token of its partition, if known.
     /// `turn` selects among equal loads, and should differ from request to request.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         topology: &'a Topology,
         token: Option<(&str, Token)>,
         order: ReplicaOrder,
@@ -83,50 +83,56 @@ impl<'a> Candidates<'a> {
 
     /// Returns the index of the next node. `load` returns the load of a node. `None`: all nodes, or
     /// [`ATTEMPTS_MAX`] of them, were tried.
-    pub fn next(&mut self, load: impl Fn(usize) -> NodeLoad) -> Option<usize> {
+    pub(crate) fn next(&mut self, load: impl Fn(usize) -> NodeLoad) -> Option<usize> {
         if self.attempts == ATTEMPTS_MAX {
             return None;
         }
         let topology = self.topology;
-        let is_up = |node: usize| topology.nodes()[node].is_up && !load(node).is_avoided;
-        let is_near = |node: usize| is_up(node) && topology.is_local(node);
+        let local = |node: usize| topology.is_local(node).then(|| load(node));
+        let near = |node: usize| {
+            let load = topology.nodes()[node].is_up.then(|| local(node)).flatten();
+            load.filter(|load| !load.is_avoided)
+        };
         let chosen = self
-            .best_replica(is_near, &load)
-            .or_else(|| self.least_loaded(is_near, &load))
-            .or_else(|| self.least_loaded(|node| topology.is_local(node), &load))?;
+            .best_replica(near)
+            .or_else(|| self.least_loaded(near))
+            .or_else(|| self.least_loaded(local))?;
         self.tried[self.attempts] = u16::try_from(chosen).expect("an index has 16 bits");
         self.attempts += 1;
         Some(chosen)
     }
 
     /// Lets all nodes be tried again.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.attempts = 0;
     }
 
-    fn best_replica(
-        &self,
-        accepts: impl Fn(usize) -> bool,
-        load: &impl Fn(usize) -> NodeLoad,
-    ) -> Option<usize> {
+    /// Returns the best of the replicas for which `load` returns one.
+    fn best_replica(&self, load: impl Fn(usize) -> Option<NodeLoad>) -> Option<usize> {
         let node_at = |at: usize| usize::from(self.replicas[at]);
-        let accepts = |node: &usize| accepts(*node) && self.is_untried(*node);
         match self.order {
-            ReplicaOrder::Ring => (0..self.replicas.len()).map(node_at).find(accepts),
-            ReplicaOrder::LeastLoaded => {
-                let nodes = self.turned(self.replicas.len()).map(node_at).filter(accepts);
-                least(nodes.map(|node| (node, load(node))))
-            }
+            ReplicaOrder::Ring => (0..self.replicas.len())
+                .map(node_at)
+                .find(|&node| self.is_untried(node) && load(node).is_some()),
+            ReplicaOrder::LeastLoaded => self.least(self.turned(self.replicas.len()).map(node_at), load),
         }
     }
 
-    fn least_loaded(
+    fn least_loaded(&self, load: impl Fn(usize) -> Option<NodeLoad>) -> Option<usize> {
+        self.least(self.turned(self.topology.nodes().len()), load)
+    }
+
+    /// Returns the first of the untried nodes with the least load. Those without one do not count.
+    fn least(
         &self,
-        accepts: impl Fn(usize) -> bool,
-        load: &impl Fn(usize) -> NodeLoad,
+        nodes: impl Iterator<Item = usize>,
+        load: impl Fn(usize) -> Option<NodeLoad>,
     ) -> Option<usize> {
-        let nodes = self.turned(self.topology.nodes().len());
-        least(nodes.filter(|&node| accepts(node) && self.is_untried(node)).map(|node| (node, load(node))))
+        let loaded = nodes.filter(|&node| self.is_untried(node)).filter_map(|node| Some((node, load(node)?)));
+        let less = |best: (usize, NodeLoad), next: (usize, NodeLoad)| {
+            if next.1.is_below(&best.1) { next } else { best }
+        };
+        loaded.reduce(less).map(|(node, _)| node)
     }
 
     /// Returns all positions of a list, from that of the turn.
@@ -138,14 +144,6 @@ impl<'a> Candidates<'a> {
     fn is_untried(&self, node: usize) -> bool {
         !self.tried[..self.attempts].iter().any(|&tried| usize::from(tried) == node)
     }
-}
-
-/// Returns the first of the nodes with the least load.
-fn least(nodes: impl Iterator<Item = (usize, NodeLoad)>) -> Option<usize> {
-    let less = |best: (usize, NodeLoad), next: (usize, NodeLoad)| {
-        if next.1.is_below(&best.1) { next } else { best }
-    };
-    nodes.reduce(less).map(|(node, _)| node)
 }
 
 #[cfg(test)]

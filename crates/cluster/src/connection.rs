@@ -31,12 +31,12 @@ const INPUT_BYTES: usize = 64 << 10;
 /// Silence after which a node with requests in flight is asked for a sign of life, and time limit
 /// of that sign. Then the connection is closed, and its requests are lost.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// Silence after which a node without requests in flight is asked.
+const IDLE_SILENCE_MAX: Duration = Duration::from_secs(30);
+
 /// Bytes of an answer that is not charged: as much as one segment of protocol v5, so that none of
 /// one segment is copied. A connection holds at most one such answer that is not complete.
 pub(crate) const SMALL_BYTES_MAX: usize = 128 << 10;
-
-/// Silence after which a node without requests in flight is asked.
-const IDLE_SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Work units of one answer without its body: 0.5 µs.
 const ANSWER_UNITS: u32 = 5;
@@ -179,11 +179,11 @@ impl NodeConnection {
         let full = || Refusal::Unsent(format!("all streams to the node {} are in use", self.node));
         let (stream, receiver) = self.streams.borrow_mut().take(place).ok_or_else(full)?;
         if let Err(error) = write(&mut encoder, stream) {
-            self.streams.borrow_mut().answered(stream);
+            let unsent = self.streams.borrow_mut().answered(stream);
+            unsent.iter().flat_map(|unsent| &unsent.place).for_each(|place| place.set_used(false));
             return Err(Refusal::Unsent(format!("the request cannot be passed on: {error}")));
         }
         drop(encoder);
-        self.streams.borrow().place(stream).into_iter().for_each(Place::sent);
         self.used_ns.set(lanes::time::monotonic_ns());
         if !self.is_sending.replace(true) {
             lanes::defer(self.clone());

@@ -64,26 +64,24 @@ impl Front {
             logins: Rc::default(),
             turn: Cell::new(lanes::current_core()),
         });
-        let weak = Rc::downgrade(&front);
-        let close = async move {
-            while let Some(front) = weak.upgrade() {
-                front.close_unused();
-                drop(front);
-                lanes::time::sleep(CLOSE_EVERY).await;
-            }
-        };
-        lanes::spawn(Group::CONTROL, close).detach();
-        let (weak, node_window) = (Rc::downgrade(&front), front.shared.options.node_window);
-        let divide = async move {
-            let mut division = (lanes::current_core() == 0).then(|| Division::new(node_window));
-            while let Some(front) = weak.upgrade() {
-                front.divide(division.as_mut());
-                drop(front);
-                lanes::time::sleep(DIVIDE_EVERY).await;
-            }
-        };
-        lanes::spawn(Group::CONTROL, divide).detach();
+        front.repeat(CLOSE_EVERY, Front::close_unused);
+        let node_window = front.shared.options.node_window;
+        let mut division = (lanes::current_core() == 0).then(|| Division::new(node_window));
+        front.repeat(DIVIDE_EVERY, move |front| front.divide(division.as_mut()));
         front
+    }
+
+    /// Does something now, and then at an interval, until the front is dropped.
+    fn repeat(self: &Rc<Self>, every: Duration, mut work: impl FnMut(&Front) + 'static) {
+        let weak = Rc::downgrade(self);
+        let repeating = async move {
+            while let Some(front) = weak.upgrade() {
+                work(&front);
+                drop(front);
+                lanes::time::sleep(every).await;
+            }
+        };
+        lanes::spawn(Group::CONTROL, repeating).detach();
     }
 
     /// Publishes the use of the nodes, and takes over this core's part of their windows.
@@ -102,13 +100,8 @@ impl Front {
     }
 
     /// Returns the state that all cores share.
-    pub fn shared(&self) -> &Shared {
+    pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    /// Returns a handle of the state that all cores share.
-    pub fn shared_by_cores(&self) -> Arc<Shared> {
-        self.shared.clone()
     }
 
     /// Returns a prepared statement. `None`: no client of this front has prepared it.
@@ -212,7 +205,7 @@ impl Front {
         let nodes = self.nodes();
         let order = ReplicaOrder::LeastLoaded;
         let mut candidates = Candidates::new(&nodes.topology, None, order, self.turn());
-        let first = nodes.next(&mut candidates);
+        let first = nodes.next(&mut candidates)?;
         nodes.reach(first, &mut candidates, open).await.map(|(_, opened)| opened)
     }
 

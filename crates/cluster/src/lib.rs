@@ -42,7 +42,7 @@ mod streams;
 mod topology;
 mod windows;
 
-pub use choice::{ATTEMPTS_MAX, Candidates, NodeLoad, ReplicaOrder};
+pub use choice::ReplicaOrder;
 pub use control::{Account, Control, ControlOptions, Notice, Refresh};
 pub use events::{Heard, follow_events};
 pub use front::Front;
@@ -52,7 +52,7 @@ pub use prepared::{RemotePlan, StatementClass, WORD_WITHIN_BYTES};
 pub use role::Role;
 pub use send::{Outgoing, Route};
 pub use shared::{FrontOptions, Shared};
-pub use topology::{ClusterNode, CoreTopology, NODES_MAX, PublishedTopology, Ring, Topology};
+pub use topology::{ClusterNode, PublishedTopology, Ring, Topology};
 pub use windows::{LevelUsage, NodeUsage};
 
 use std::fmt;

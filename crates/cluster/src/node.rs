@@ -46,7 +46,7 @@ pub(crate) struct Node {
     scale: Cell<u32>,
     /// True while waiting requests are given places.
     is_giving: Cell<bool>,
-    /// Time until which the node is avoided, ns of the monotonic clock.
+    /// Time until which the node is avoided, ns of the monotonic clock. 0: it never was.
     avoided_until_ns: Cell<u64>,
     /// Answers since the last division, for the limiter. `None`: the window is fixed.
     sample: Option<RefCell<NodeSample>>,
@@ -88,14 +88,27 @@ impl Node {
         self.avoided_until_ns.set(lanes::time::monotonic_ns() + AVOIDED.as_nanos() as u64);
     }
 
+    /// Avoids the node if it cannot be reached. Returns the refusal for the caller of this crate.
+    pub(crate) fn judge(&self, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::Unreachable(text) => {
+                self.avoid();
+                Refusal::Unsent(text)
+            }
+            other => other,
+        }
+    }
+
     /// Returns its requests on this core, for the choice among nodes.
-    pub(crate) fn load(&self, now_ns: u64) -> NodeLoad {
+    pub(crate) fn load(&self) -> NodeLoad {
         let queue = self.queue.borrow();
+        let until_ns = self.avoided_until_ns.get();
         NodeLoad {
             in_flight: queue.in_flight(),
             queued: u32::try_from(queue.queued()).unwrap_or(u32::MAX),
             part: queue.window(),
-            is_avoided: self.avoided_until_ns.get() > now_ns,
+            // Requests do not read the clock for a node that was never avoided.
+            is_avoided: until_ns > 0 && until_ns > lanes::time::monotonic_ns(),
         }
     }
 
@@ -108,13 +121,9 @@ impl Node {
         NodeReport { levels: levels.iter().map(level).collect() }
     }
 
-    /// Returns true if its answers are counted for the limiter.
-    pub(crate) fn is_limited(&self) -> bool {
-        self.sample.is_some()
-    }
-
-    /// Moves the answers since the last call to a sample of all cores, if the limiter counts them.
-    pub(crate) fn give_sample(&self, all: &mut NodeSample, interval_ns: u64) {
+    /// Moves the answers since the last call to the sample of all cores, if the limiter counts
+    /// them.
+    pub(crate) fn give_sample(&self, all: &mut FxHashMap<SocketAddr, NodeSample>, interval_ns: u64) {
         let Some(sample) = &self.sample else { return };
         let mut queue = self.queue.borrow_mut();
         let full_ns = queue.take_full_ns(lanes::time::monotonic_ns());
@@ -123,7 +132,7 @@ impl Node {
         if full_ns > 0 || queue.in_flight() > 0 {
             sample.used(full_ns, interval_ns);
         }
-        all.take(&mut sample);
+        all.entry(self.address).or_default().take(&mut sample);
     }
 
     /// Takes over what the last division gives to this core. `levels`: the present levels.
@@ -228,9 +237,9 @@ impl Place {
         Place { node: node.clone(), level, class, since_ns, is_used: Cell::new(false) }
     }
 
-    /// Counts the request as sent.
-    pub(crate) fn sent(&self) {
-        self.is_used.set(true);
+    /// Counts a request as sent with it, or as not sent after all.
+    pub(crate) fn set_used(&self, is_used: bool) {
+        self.is_used.set(is_used);
     }
 
     /// Counts an answer for the limiter of the window. Errors come sooner than rows, and tell

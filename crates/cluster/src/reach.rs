@@ -32,50 +32,46 @@ impl Nodes {
         Nodes { topology, nodes }
     }
 
-    /// Returns the next candidate. After the last one, the first follows. `None`: there is no node.
-    pub(crate) fn next(&self, candidates: &mut Candidates<'_>) -> Option<&Rc<Node>> {
+    /// Returns the next candidate. After the last one, the first follows.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsent`]: there is no node.
+    pub(crate) fn next(&self, candidates: &mut Candidates<'_>) -> Result<&Rc<Node>, Refusal> {
         let next = self.untried(candidates).or_else(|| {
             candidates.restart();
             self.untried(candidates)
         });
-        next.map(|at| &self.nodes[at])
+        next.ok_or_else(|| Refusal::Unsent("no node is known".to_owned()))
     }
 
-    fn untried(&self, candidates: &mut Candidates<'_>) -> Option<usize> {
-        let now_ns = lanes::time::monotonic_ns();
-        candidates.next(|at| self.nodes[at].load(now_ns))
+    fn untried(&self, candidates: &mut Candidates<'_>) -> Option<&Rc<Node>> {
+        candidates.next(|at| self.nodes[at].load()).map(|at| &self.nodes[at])
     }
 
     /// Opens something at a node, or else at the next candidate that can be reached.
     ///
     /// # Errors
-    /// That of the first node, if none can be reached.
+    /// The refusal of the first node, if none can be reached.
     pub(crate) async fn reach<T, F: Future<Output = Result<T, Refusal>>>(
         &self,
-        first: Option<&Rc<Node>>,
+        first: &Rc<Node>,
         candidates: &mut Candidates<'_>,
         mut open: impl FnMut(SocketAddr) -> F,
     ) -> Result<(Rc<Node>, T), Refusal> {
-        let mut next = first;
-        let mut reason = None;
-        while let Some(node) = next {
-            match open(node.address).await {
-                Err(Refusal::Unreachable(text)) => {
-                    node.avoid();
-                    reason.get_or_insert(Refusal::Unsent(text));
-                }
-                Err(refusal @ Refusal::Unsent(_)) => {
-                    reason.get_or_insert(refusal);
-                }
-                opened => return opened.map(|opened| (node.clone(), opened)),
+        let (mut node, mut reason) = (first, None);
+        loop {
+            let refusal = match open(node.address).await {
+                Ok(opened) => return Ok((node.clone(), opened)),
+                Err(refusal) => node.judge(refusal),
+            };
+            if !matches!(refusal, Refusal::Unsent(_)) {
+                return Err(refusal);
             }
-            next = self.untried(candidates).map(|at| &self.nodes[at]);
+            let reason = reason.get_or_insert(refusal);
+            match self.untried(candidates) {
+                Some(next) => node = next,
+                None => return Err(reason.clone()),
+            }
         }
-        Err(reason.unwrap_or_else(no_node))
     }
-}
-
-/// Returns the refusal of a front without nodes.
-pub(crate) fn no_node() -> Refusal {
-    Refusal::Unsent("no node is known".to_owned())
 }

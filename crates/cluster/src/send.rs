@@ -23,7 +23,6 @@ use crate::choice::{Candidates, ReplicaOrder};
 use crate::front::Front;
 use crate::key::RoutingKey;
 use crate::prepared::{RemotePlan, StatementClass};
-use crate::reach::no_node;
 use crate::role::Role;
 
 /// Time for which a change of the schema waits for the agreement of the nodes. The rest of the
@@ -105,46 +104,34 @@ impl Front {
         let mut prepared: Vec<Bytes> = Vec::new();
         let mut may_repeat = request.is_read;
         let mut attempts = nodes.nodes.len();
+        let (version, keyspace) = (request.version, request.keyspace.as_ref());
+        let connect = |node| role.connection(node, version, keyspace);
         // Connection of a node that has just prepared the statement.
         let mut known = None;
         loop {
             let (node, connection) = match known.take() {
                 Some(known) => known,
                 None => {
-                    let (version, keyspace) = (request.version, request.keyspace.as_ref());
-                    match nodes.next(&mut candidates) {
-                        Some(node) => match role.open_connection(node.address, version, keyspace) {
-                            Some(connection) => (node.clone(), connection),
-                            None => {
-                                let open = |node| role.connection(node, version, keyspace);
-                                Box::pin(nodes.reach(Some(node), &mut candidates, open)).await?
-                            }
-                        },
-                        None => return Err(no_node()),
+                    let node = nodes.next(&mut candidates)?;
+                    match role.open_connection(node.address, version, keyspace) {
+                        Some(connection) => (node.clone(), connection),
+                        None => Box::pin(nodes.reach(node, &mut candidates, connect)).await?,
                     }
                 }
             };
             let place = node.place(&request.effective, request.class, request.until_ns).await?;
             let connection = match connection.is_open() {
-                true => connection,
+                true => Ok(connection),
                 // It was lost during the wait.
-                false => {
-                    let (version, keyspace) = (request.version, request.keyspace.as_ref());
-                    match Box::pin(role.connection(node.address, version, keyspace)).await {
-                        Ok(connection) => connection,
-                        Err(Refusal::Unsent(_) | Refusal::Unreachable(_)) if attempts > 1 => {
-                            node.avoid();
-                            attempts -= 1;
-                            continue;
-                        }
-                        Err(Refusal::Unreachable(text)) => return Err(Refusal::Unsent(text)),
-                        Err(refusal) => return Err(refusal),
-                    }
-                }
+                false => Box::pin(connect(node.address)).await,
             };
-            let sent = match connection.send(request.opcode, request.flags, &request.body, place) {
-                // The connection was lost since, or its node does not read.
-                Err(_) if attempts > 1 => {
+            let sent = connection.and_then(|connection| {
+                let sent = connection.send(request.opcode, request.flags, &request.body, place)?;
+                Ok((connection, sent))
+            });
+            let (connection, sent) = match sent.map_err(|refusal| node.judge(refusal)) {
+                // The node does not read, or is not reached any more.
+                Err(Refusal::Unsent(_)) if attempts > 1 => {
                     attempts -= 1;
                     continue;
                 }
@@ -165,7 +152,7 @@ impl Front {
                 // The answer must come within the time limit of the request.
                 let left_ns = request.until_ns.saturating_sub(lanes::time::monotonic_ns());
                 let within = AGREE_WITHIN.min(Duration::from_nanos(left_ns / 2));
-                let agreed = Box::pin(self.agree(role, request.version));
+                let agreed = Box::pin(self.agree(role, version));
                 let _ = lanes::time::timeout(within, agreed).await;
             }
             let id = match refusal_of(&answer) {
@@ -179,10 +166,10 @@ impl Front {
             };
             let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
             let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
-            match Box::pin(self.prepare_again(role, request.version, connection.node, &plan)).await {
+            match Box::pin(self.prepare_again(role, version, connection.node, &plan)).await {
                 // Its table was altered. A client of v4 may read rows by the columns that it knows,
                 // because only v5 has an id for them. So it prepares the statement itself.
-                Some(columns) if columns != plan.columns && request.version == Version::V4 => {
+                Some(columns) if columns != plan.columns && version == Version::V4 => {
                     return Ok(answer);
                 }
                 Some(_) => {}

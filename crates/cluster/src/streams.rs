@@ -30,7 +30,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Takes a stream for a request. `None`: all are in use.
+    /// Takes a stream for a request that is sent with `place`. `None`: all are in use.
     ///
     /// A cancelled request keeps its stream until its answer comes: another request would get that
     /// answer.
@@ -44,6 +44,7 @@ impl Streams {
             }
             None => return None,
         };
+        place.iter().for_each(|place| place.set_used(true));
         self.waiting[usize::from(stream.unsigned_abs())] = Some(Waiting { sender, place });
         self.in_flight += 1;
         Some((stream, receiver))
@@ -56,11 +57,6 @@ impl Streams {
         self.free.push(stream);
         self.in_flight -= 1;
         Some(waiting)
-    }
-
-    /// Returns the place of a request in flight.
-    pub(crate) fn place(&self, stream: i16) -> Option<&Place> {
-        self.waiting.get(usize::try_from(stream).ok()?)?.as_ref()?.place.as_ref()
     }
 
     /// Returns the number of requests in flight.

@@ -23,7 +23,7 @@ use schema::Token;
 use uuid::Uuid;
 
 /// Nodes of a topology, at most: an index has 16 bits. More are not used.
-pub const NODES_MAX: usize = u16::MAX as usize;
+pub(crate) const NODES_MAX: usize = u16::MAX as usize;
 
 /// Replicas in all placements of a ring, at most: 16 MiB. 1,000 nodes of 16 tokens with ten
 /// replications of six replicas need 2 MiB. Keyspaces beyond have no replicas here.
@@ -257,7 +257,7 @@ impl PublishedTopology {
 /// The topology as one core has last seen it: its own copy, so that requests write to no memory
 /// that cores share.
 #[derive(Debug)]
-pub struct CoreTopology {
+pub(crate) struct CoreTopology {
     published: Arc<PublishedTopology>,
     seen: RefCell<Rc<Topology>>,
 }
@@ -265,13 +265,13 @@ pub struct CoreTopology {
 impl CoreTopology {
     /// Creates the view of this core.
     #[must_use]
-    pub fn new(published: Arc<PublishedTopology>) -> CoreTopology {
+    pub(crate) fn new(published: Arc<PublishedTopology>) -> CoreTopology {
         let seen = RefCell::new(Rc::new(Topology::clone(&published.snapshot())));
         CoreTopology { published, seen }
     }
 
     /// Returns the current topology. The handle stays valid, and may then be old.
-    pub fn current(&self) -> Rc<Topology> {
+    pub(crate) fn current(&self) -> Rc<Topology> {
         let mut seen = self.seen.borrow_mut();
         if seen.version() != self.published.version() {
             *seen = Rc::new(Topology::clone(&self.published.snapshot()));

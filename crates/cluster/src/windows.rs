@@ -82,9 +82,7 @@ impl Windows {
         state.parts.resize_with(cores, FxHashMap::default);
         state.reports[core] = report;
         for node in &nodes.nodes {
-            if node.is_limited() {
-                node.give_sample(state.samples.entry(node.address).or_default(), interval_ns);
-            }
+            node.give_sample(&mut state.samples, interval_ns);
         }
         if let Some((division, catalog)) = division {
             let State { reports, parts, samples, windows } = &mut *state;
@@ -170,7 +168,7 @@ impl Division {
     }
 
     /// Divides the window of each node. Returns the parts, by core.
-    pub(crate) fn divide(
+    fn divide(
         &mut self,
         windows: &FxHashMap<SocketAddr, u32>,
         catalog: &Catalog,

@@ -502,6 +502,17 @@ fn holding_node() -> Node {
     Node::start(|text| if text.starts_with("QUERY SELECT") { Act::Hold } else { Act::Void })
 }
 
+/// Starts a node that holds SELECTs, with a window of one request. Returns a front before it with
+/// a level, and a role.
+async fn one_place() -> (Node, Rc<Effective>, Rc<Front>, Rc<Role>) {
+    let node = holding_node();
+    let levels = Levels::new(lanes::handle());
+    let level = level(&levels, "level", 100);
+    let front = front_with(&[node.address], 1, levels).await;
+    let role = log_in(&front).await;
+    (node, level, front, role)
+}
+
 #[test]
 fn requests_beyond_the_window_wait_and_go_by_shares() {
     on_lane(|| async {
@@ -528,11 +539,7 @@ fn requests_beyond_the_window_wait_and_go_by_shares() {
 #[test]
 fn cancelled_request_keeps_its_place_until_the_answer_and_a_waiting_one_leaves_the_line() {
     on_lane(|| async {
-        let node = holding_node();
-        let levels = Levels::new(lanes::handle());
-        let level = level(&levels, "level", 100);
-        let front = front_with(&[node.address], 1, levels).await;
-        let role = log_in(&front).await;
+        let (node, level, front, role) = one_place().await;
         let sent = spawn_query(&front, &role, &level, "SELECT sent");
         node.wait(|node| node.count("QUERY SELECT sent") == 1).await;
         let waiting = spawn_query(&front, &role, &level, "SELECT waiting");
@@ -551,11 +558,7 @@ fn cancelled_request_keeps_its_place_until_the_answer_and_a_waiting_one_leaves_t
 #[test]
 fn request_that_would_wait_too_long_is_refused_at_once() {
     on_lane(|| async {
-        let node = holding_node();
-        let levels = Levels::new(lanes::handle());
-        let level = level(&levels, "level", 100);
-        let front = front_with(&[node.address], 1, levels).await;
-        let role = log_in(&front).await;
+        let (node, level, front, role) = one_place().await;
         let tasks = [(); 3].map(|()| spawn_query(&front, &role, &level, "SELECT slow"));
         node.wait(|node| node.held.borrow().len() == 1).await;
         let until_ns = lanes::time::monotonic_ns();

@@ -203,11 +203,12 @@ impl Cores {
         event_sink: &EventSink,
         logger: &Logger,
     ) -> Result<(), String> {
-        let control = control(settings, logger)?;
+        let account = account(settings)?;
+        let control = control(settings, account.clone(), logger)?;
         let levels = self.levels(settings, memory_bytes);
         let options = FrontOptions {
             node_window: settings.node_window,
-            account: account(settings)?,
+            account,
             refresh: Some(control.refresh().clone()),
         };
         let (of_front, topology) = (levels.clone(), control.topology().clone());
@@ -345,10 +346,10 @@ fn account(settings: &Settings) -> Result<Option<Account>, String> {
 ///
 /// # Errors
 /// One sentence with the remedy.
-fn control(settings: &Settings, logger: &Logger) -> Result<Control, String> {
+fn control(settings: &Settings, account: Option<Account>, logger: &Logger) -> Result<Control, String> {
     let options = ControlOptions {
         contacts: settings.contact.clone(),
-        account: account(settings)?,
+        account,
         datacenter: settings.datacenter.clone(),
     };
     let logger = logger.clone();

@@ -143,9 +143,8 @@ impl<T> NodeQueue<T> {
 
     /// Changes the window, at least 1. Requests in flight beyond it stay.
     pub fn set_window(&mut self, places: u32, now_ns: u64) {
-        self.note_full(now_ns);
         self.window = places.max(1);
-        self.full_since_ns = (self.in_flight >= self.window).then_some(now_ns);
+        self.note_full(now_ns);
     }
 
     /// Returns the window.
@@ -172,7 +171,7 @@ impl<T> NodeQueue<T> {
         std::mem::take(&mut self.full_ns)
     }
 
-    /// Counts the time for which the whole window is in use.
+    /// Counts the time for which the whole window was in use, and looks whether it is now.
     fn note_full(&mut self, now_ns: u64) {
         let since_ns = self.full_since_ns.take();
         let full_ns = since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));

@@ -29,7 +29,7 @@ const AGREE_EVERY: Duration = Duration::from_millis(50);
 
 /// Follows the events of the cluster, until the server stops. Called on core 0.
 pub(crate) async fn follow(shared: Arc<ServerShared>, front: Rc<Front>) {
-    let cluster = front.shared_by_cores();
+    let cluster = front.shared().clone();
     drop(front);
     let (sender, changes) = mpsc::channel(WAITING_MAX);
     let reporting = report_all(shared.clone(), cluster.clone(), changes);

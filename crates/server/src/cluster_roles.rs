@@ -5,7 +5,6 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use cluster::{ClusterRole, Front, Refusal};
-use engine::Error;
 use wire::{Envelope, FailureKind, Response};
 
 use crate::core::Core;
@@ -36,12 +35,12 @@ pub(crate) async fn follow(core: &Core, front: &Front, remote: &Rc<cluster::Role
         }
         Err(Refusal::Ended) => {
             // Its sessions end by that.
-            let _ = copy(core, name, alone(false)).await;
+            let _ = core.access.copy_role(name, alone(false)).await;
             return Err(Refusal::Ended);
         }
         Err(other) => return Err(other),
     };
-    copy(core, name, granted).await.map_err(|error| Refusal::NoMemory(error.to_string()))?;
+    core.access.copy_role(name, granted).await.map_err(|error| Refusal::NoMemory(error.to_string()))?;
     remote.asked_for_roles();
     Ok(())
 }
@@ -53,11 +52,6 @@ fn is_judgement(answer: &Envelope) -> bool {
         _ => return false,
     };
     matches!(kind, FailureKind::Syntax | FailureKind::Invalid | FailureKind::Unauthorized)
-}
-
-/// Lets the role here be as in the cluster.
-pub(crate) async fn copy(core: &Core, name: &str, granted: Vec<ClusterRole>) -> Result<(), Error> {
-    core.access.copy_role(name, granted).await
 }
 
 /// Follows the roles with sessions on this core, until the server stops.

@@ -22,7 +22,6 @@ use wire::{Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude
 use workload::WaitingStatement;
 
 use crate::answers::{Encoding, deliver};
-use crate::cluster_roles;
 use crate::failure;
 use crate::request::{CqlRequest, INLINE_BYTES, detached};
 use crate::running::TEXT_BYTES_MAX;
@@ -52,12 +51,6 @@ pub(crate) struct Relayed {
     text: Option<RelayedText>,
 }
 
-impl Relayed {
-    pub(crate) fn take_text(&mut self) -> Option<RelayedText> {
-        self.text.take()
-    }
-}
-
 /// Work on a request besides passing it on.
 enum RelayWork {
     /// Nothing.
@@ -71,6 +64,11 @@ enum RelayWork {
 }
 
 impl Relayed {
+    /// Takes its text out.
+    pub(crate) fn take_text(&mut self) -> Option<RelayedText> {
+        self.text.take()
+    }
+
     /// Returns true if this server reads the message again after the answer of the node.
     pub(crate) fn is_read_again(&self) -> bool {
         matches!(self.work, RelayWork::Role(_))
@@ -385,9 +383,8 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
                 used.map(|()| Relayable::SetKeyspace(keyspace))
             }
             RelayWork::Role(name) => {
-                let asked = Box::pin(front.granted_roles(&role, outgoing.version, &name)).await?;
-                let copied = cluster_roles::copy(&session.core, &name, asked);
-                let copied = Box::pin(copied).await;
+                let granted = Box::pin(front.granted_roles(&role, outgoing.version, &name)).await?;
+                let copied = session.core.access.copy_role(&name, granted).await;
                 copied.map(|()| Relayable::Own).map_err(|error| Refusal::Unsent(error.to_string()))
             }
         }

@@ -30,7 +30,7 @@ fn set_of_text() -> CqlType {
 pub(crate) fn register(sessions: &Rc<Sessions>) {
     let core = &sessions.core;
     let registry = core.engine.registry();
-    let cluster = core.front.as_ref().map(|front| front.shared_by_cores());
+    let cluster = core.front.as_ref().map(|front| front.shared().clone());
     registry.add(local(core.shared.clone(), Rc::downgrade(&core.engine), cluster));
     for (name, partition, columns) in [peers(), peers_v2()] {
         registry.add(VirtualTable::new("system", name, 1, partition - 1, &columns, Vec::new));
