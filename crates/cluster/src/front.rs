@@ -64,19 +64,19 @@ impl Front {
             logins: Rc::default(),
             turn: Cell::new(lanes::current_core()),
         });
-        front.repeat(CLOSE_EVERY, Front::close_unused);
+        front.repeat(CLOSE_EVERY, async |front: &Front| front.close_unused());
         let node_window = front.shared.options.node_window;
         let mut division = (lanes::current_core() == 0).then(|| Division::new(node_window));
-        front.repeat(DIVIDE_EVERY, move |front| front.divide(division.as_mut()));
+        front.repeat(DIVIDE_EVERY, async move |front: &Front| front.divide(division.as_mut()).await);
         front
     }
 
     /// Does something now, and then at an interval, until the front is dropped.
-    fn repeat(self: &Rc<Self>, every: Duration, mut work: impl FnMut(&Front) + 'static) {
+    fn repeat(self: &Rc<Self>, every: Duration, mut work: impl AsyncFnMut(&Front) + 'static) {
         let weak = Rc::downgrade(self);
         let repeating = async move {
             while let Some(front) = weak.upgrade() {
-                work(&front);
+                work(&front).await;
                 drop(front);
                 lanes::time::sleep(every).await;
             }
@@ -84,18 +84,21 @@ impl Front {
         lanes::spawn(Group::CONTROL, repeating).detach();
     }
 
-    /// Publishes the use of the nodes, and takes over this core's part of their windows.
-    /// `division`: that of core 0.
-    fn divide(&self, division: Option<&mut Division>) {
+    /// Publishes the use of the nodes, and takes over this core's part of their windows, one node
+    /// in a task poll. `division`: that of core 0.
+    async fn divide(&self, mut division: Option<&mut Division>) {
         let Shared { levels, windows, .. } = &*self.shared;
         let (catalog, nodes) = (levels.catalog(), self.nodes());
-        let division = division.map(|division| (division, &*catalog));
-        let parts = windows.exchange(&nodes, DIVIDE_EVERY.as_nanos() as u64, division);
+        if let Some(division) = &mut division {
+            windows.retain(&nodes.topology, division);
+        }
         let present = catalog.entries().map(|entry| (entry.level.group(), entry.clone())).collect();
-        for node in &nodes.nodes {
-            if let Some(part) = parts.get(&node.address) {
-                node.apply(part, &present);
+        for (node, of) in nodes.nodes.iter().zip(nodes.topology.nodes()) {
+            let division = division.as_deref_mut().map(|division| (division, &*catalog));
+            if let Some(part) = windows.exchange(node, of, DIVIDE_EVERY.as_nanos() as u64, division) {
+                node.apply(&part, &present);
             }
+            lanes::yield_now().await;
         }
     }
 

@@ -123,7 +123,7 @@ impl Node {
 
     /// Moves the answers since the last call to the sample of all cores, if the limiter counts
     /// them.
-    pub(crate) fn give_sample(&self, all: &mut FxHashMap<SocketAddr, NodeSample>, interval_ns: u64) {
+    pub(crate) fn give_sample(&self, all: &mut NodeSample, interval_ns: u64) {
         let Some(sample) = &self.sample else { return };
         let mut queue = self.queue.borrow_mut();
         let full_ns = queue.take_full_ns(lanes::time::monotonic_ns());
@@ -132,7 +132,7 @@ impl Node {
         if full_ns > 0 || queue.in_flight() > 0 {
             sample.used(full_ns, interval_ns);
         }
-        all.entry(self.address).or_default().take(&mut sample);
+        all.take(&mut sample);
     }
 
     /// Takes over what the last division gives to this core. `levels`: the present levels.

@@ -6,13 +6,14 @@
 //!                                               └──────────┘  core 0 divides (sched::Parts)
 //! ```
 //!
+//! One node is divided in a task poll, and other tasks of the core run between two nodes.
+//!
 //! A core's place in the ratio of shares follows the requests: a level whose requests are all on
 //! one core has its whole weight there.
 
-use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lanes::Group;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -21,8 +22,8 @@ use sched::control::{NodeSample, NodeWindow};
 use sched::{NodeSpec, NodeUse, SHARES_MAX, SHARES_MIN};
 use workload::{Catalog, LevelEntry};
 
+use crate::node::Node;
 use crate::part::{CorePart, Entitlement, LevelPart, LevelReport, NodeReport, PPM, WINDOW_BOUNDS, part_spec};
-use crate::reach::Nodes;
 use crate::topology::{ClusterNode, Topology};
 
 /// Thousandths in a place.
@@ -50,59 +51,74 @@ pub struct LevelUsage {
     pub used: NodeUse,
 }
 
-/// State of all cores.
+/// State of the nodes that all cores share.
 #[derive(Default)]
-pub(crate) struct Windows(Mutex<State>);
+pub(crate) struct Windows(Mutex<FxHashMap<SocketAddr, SharedNode>>);
 
 #[derive(Default)]
-struct State {
-    /// Use of the nodes, by core.
-    reports: Vec<FxHashMap<SocketAddr, NodeReport>>,
-    /// Parts of the nodes, by core.
-    parts: Vec<FxHashMap<SocketAddr, CorePart>>,
-    /// Answers of the nodes since the last division, for the limiter.
-    samples: FxHashMap<SocketAddr, NodeSample>,
-    /// Windows in force.
-    windows: FxHashMap<SocketAddr, u32>,
+struct SharedNode {
+    /// Use of the node, by core.
+    reports: Vec<Arc<NodeReport>>,
+    /// Parts of its window, by core. `None`: it was not divided yet.
+    parts: Vec<Option<Arc<CorePart>>>,
+    /// Answers since the last division, for the limiter.
+    sample: NodeSample,
+    /// Window in force.
+    window: u32,
 }
 
 impl Windows {
-    /// Publishes the use of the nodes on this core, and returns its parts. `division`: that of core
-    /// 0, which divides.
+    /// Publishes the use of a node on this core, and returns the core's part of its window. Core 0
+    /// passes its `division`, and divides the window first, without the lock: other cores must not
+    /// wait for that.
     pub(crate) fn exchange(
         &self,
-        nodes: &Nodes,
+        node: &Node,
+        of: &ClusterNode,
         interval_ns: u64,
         division: Option<(&mut Division, &Catalog)>,
-    ) -> FxHashMap<SocketAddr, CorePart> {
+    ) -> Option<Arc<CorePart>> {
         let (core, cores) = (lanes::current_core(), lanes::cores());
-        let report = nodes.nodes.iter().map(|node| (node.address, node.report())).collect();
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.reports.resize_with(cores, FxHashMap::default);
-        state.parts.resize_with(cores, FxHashMap::default);
-        state.reports[core] = report;
-        for node in &nodes.nodes {
-            node.give_sample(&mut state.samples, interval_ns);
-        }
-        if let Some((division, catalog)) = division {
-            let State { reports, parts, samples, windows } = &mut *state;
-            *windows = division.windows(&nodes.topology, samples);
-            *parts = division.divide(windows, catalog, reports);
-        }
-        state.parts[core].clone()
+        let report = Arc::new(node.report());
+        let mut nodes = self.lock();
+        let shared = nodes.entry(node.address).or_default();
+        shared.reports.resize_with(cores, Arc::default);
+        shared.parts.resize(cores, None);
+        shared.reports[core] = report;
+        node.give_sample(&mut shared.sample, interval_ns);
+        let Some((division, catalog)) = division else { return shared.parts[core].clone() };
+        division.sample.take(&mut shared.sample);
+        let reports = shared.reports.clone();
+        drop(nodes);
+        let window = division.window(of);
+        let divided = division.divide(window, catalog, &reports);
+        let parts: Vec<_> = divided.into_iter().map(|part| Some(Arc::new(part))).collect();
+        let own = parts[core].clone();
+        let mut nodes = self.lock();
+        let shared = nodes.entry(node.address).or_default();
+        (shared.window, shared.parts) = (window, parts);
+        own
+    }
+
+    /// Forgets the nodes that have left the cluster.
+    pub(crate) fn retain(&self, topology: &Topology, division: &mut Division) {
+        let known: FxHashSet<SocketAddr> = topology.nodes().iter().map(|node| node.address).collect();
+        self.lock().retain(|node, _| known.contains(node));
+        division.limiters.retain(|node, _| known.contains(node));
     }
 
     /// Returns the use of the nodes on all cores, in the order of their addresses.
     pub(crate) fn usage(&self, catalog: &Catalog) -> Vec<NodeUsage> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut nodes: BTreeMap<SocketAddr, FxHashMap<Group, NodeUse>> = BTreeMap::new();
-        for (node, report) in state.reports.iter().flatten() {
-            let levels = nodes.entry(*node).or_default();
-            report.levels.iter().for_each(|level| levels.entry(level.group).or_default().add(level.used));
-        }
-        let windows = state.windows.clone();
-        drop(state);
-        let usage = |(address, levels): (SocketAddr, FxHashMap<Group, NodeUse>)| {
+        let nodes = self.lock();
+        let copied =
+            |(address, node): (&SocketAddr, &SharedNode)| (*address, node.window, node.reports.clone());
+        let mut nodes: Vec<_> = nodes.iter().map(copied).collect();
+        nodes.sort_unstable_by_key(|(address, ..)| *address);
+        let usage = |(address, window, reports): (SocketAddr, u32, Vec<Arc<NodeReport>>)| {
+            let mut levels: FxHashMap<Group, NodeUse> = FxHashMap::default();
+            for level in reports.iter().flat_map(|report| &report.levels) {
+                levels.entry(level.group).or_default().add(level.used);
+            }
             let level = |entry: &Arc<LevelEntry>| {
                 let used = levels.get(&entry.level.group()).copied();
                 // A node without requests shows, too.
@@ -110,10 +126,13 @@ impl Windows {
                 Some(LevelUsage { level: entry.level.name().clone(), used: used? })
             };
             let in_flight = levels.values().map(|used| used.in_flight).sum();
-            let window = windows.get(&address).copied().unwrap_or(0);
             NodeUsage { address, window, in_flight, levels: catalog.entries().filter_map(level).collect() }
         };
         nodes.into_iter().map(usage).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<SocketAddr, SharedNode>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,6 +149,8 @@ pub(crate) struct Division {
     /// Window of every node. `None`: each has a limiter.
     fixed: Option<u32>,
     limiters: FxHashMap<SocketAddr, Limiter>,
+    /// Answers of the node whose window is divided.
+    sample: NodeSample,
     parts: Parts,
     specs: Vec<PartSpec>,
     demand: Vec<u32>,
@@ -141,67 +162,33 @@ impl Division {
         Division { fixed, ..Division::default() }
     }
 
-    /// Returns the windows of the nodes. Takes the answers since the last call.
-    fn windows(
-        &mut self,
-        topology: &Topology,
-        samples: &mut FxHashMap<SocketAddr, NodeSample>,
-    ) -> FxHashMap<SocketAddr, u32> {
-        let nodes = topology.nodes();
+    /// Returns the window of a node. Takes the answers since its last call.
+    fn window(&mut self, node: &ClusterNode) -> u32 {
         if let Some(fixed) = self.fixed {
-            return nodes.iter().map(|node| (node.address, fixed)).collect();
+            return fixed;
         }
-        let known: FxHashSet<SocketAddr> = nodes.iter().map(|node| node.address).collect();
-        samples.retain(|node, _| known.contains(node));
-        self.limiters.retain(|node, _| known.contains(node));
+        let limiter = self.limiters.entry(node.address).or_insert_with(|| Limiter::new(node));
+        if node.is_up && !limiter.was_up {
+            *limiter = Limiter::new(node);
+        }
+        limiter.was_up = node.is_up;
         // Fronts find the moments of their drains by the time of the day.
         let now_ns = u64::try_from(lanes::time::unix_micros()).unwrap_or(0).saturating_mul(1000);
-        let tick = |node: &ClusterNode| {
-            let limiter = self.limiters.entry(node.address).or_insert_with(|| Limiter::new(node));
-            if node.is_up && !limiter.was_up {
-                *limiter = Limiter::new(node);
-            }
-            limiter.was_up = node.is_up;
-            (node.address, limiter.window.tick(now_ns, samples.entry(node.address).or_default()))
-        };
-        nodes.iter().map(tick).collect()
+        limiter.window.tick(now_ns, &mut self.sample)
     }
 
-    /// Divides the window of each node. Returns the parts, by core.
-    fn divide(
-        &mut self,
-        windows: &FxHashMap<SocketAddr, u32>,
-        catalog: &Catalog,
-        reports: &[FxHashMap<SocketAddr, NodeReport>],
-    ) -> Vec<FxHashMap<SocketAddr, CorePart>> {
-        let entries: Vec<&LevelEntry> = catalog.entries().map(|entry| &**entry).collect();
-        let mut divided = vec![FxHashMap::default(); reports.len()];
-        for (node, window) in windows {
-            let of_node: Vec<Option<&NodeReport>> = reports.iter().map(|of_core| of_core.get(node)).collect();
-            for (core, part) in self.divide_node(*window, &entries, &of_node).into_iter().enumerate() {
-                divided[core].insert(*node, part);
-            }
-        }
-        divided
-    }
-
-    fn divide_node(
-        &mut self,
-        window: u32,
-        entries: &[&LevelEntry],
-        reports: &[Option<&NodeReport>],
-    ) -> Vec<CorePart> {
+    /// Divides the window of a node. Returns the parts, by core.
+    fn divide(&mut self, window: u32, catalog: &Catalog, reports: &[Arc<NodeReport>]) -> Vec<CorePart> {
         let cores = reports.len();
         let demand_of = |level: &LevelReport| level.used.in_flight.saturating_add(level.used.queued);
         let mut demands: FxHashMap<Group, Vec<u32>> = FxHashMap::default();
         for (core, report) in reports.iter().enumerate() {
-            for level in report.iter().flat_map(|report| &report.levels).filter(|level| demand_of(level) > 0)
-            {
+            for level in report.levels.iter().filter(|level| demand_of(level) > 0) {
                 demands.entry(level.group).or_insert_with(|| vec![0; cores])[core] = demand_of(level);
             }
         }
-        let mut used = entries.to_vec();
-        used.retain(|entry| demands.contains_key(&entry.level.group()));
+        let entries = catalog.entries().map(|entry| &**entry);
+        let used: Vec<_> = entries.filter(|entry| demands.contains_key(&entry.level.group())).collect();
         self.specs.clear();
         self.specs.extend(used.iter().map(|entry| part_spec(&entry.level, &entry.spec)));
         self.demand.clear();
@@ -272,12 +259,11 @@ mod tests {
         let catalog = all.catalog();
         let groups: Vec<Group> =
             levels.iter().map(|(name, _)| catalog.get(name).expect("created").level.group()).collect();
-        let node = SocketAddr::from(([127, 0, 0, 1], 9042));
         let reports = demand.map(|demand| {
             let levels: Vec<_> = groups.iter().copied().zip(demand.iter().copied()).collect();
-            FxHashMap::from_iter([(node, report(&levels))])
+            Arc::new(report(&levels))
         });
-        let parts = Division::default().divide(&FxHashMap::from_iter([(node, 100)]), &catalog, &reports);
+        let parts = Division::default().divide(100, &catalog, &reports);
         let of_core = |part: &CorePart| {
             let weight = |group: &Group| {
                 let level = part.levels.iter().find(|level| level.group == *group);
@@ -285,7 +271,7 @@ mod tests {
             };
             (part.places, groups.iter().map(weight).collect())
         };
-        parts.iter().map(|of| of_core(&of[&node])).collect()
+        parts.iter().map(of_core).collect()
     }
 
     #[test]
@@ -299,5 +285,26 @@ mod tests {
     fn places_without_demand_are_spread_over_the_cores() {
         let parts = divide(&[("a", 1), ("b", 4)], [&[10, 0], &[0, 10]]);
         assert_eq!(parts, [(50, vec![250, 0]), (50, vec![0, 1000])]);
+    }
+
+    #[test]
+    fn node_is_divided_by_core_0_and_forgotten_when_it_leaves() {
+        let lanes = testkit::start_lanes(1);
+        let catalog = workload::Levels::new(lanes.clone()).catalog();
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            let topology = Topology::of_addresses(&[([127, 0, 0, 1], 9042).into()]);
+            let of = &topology.nodes()[0];
+            let node = Node::new(of.address, 1, false);
+            let (windows, mut division) = (Windows::default(), Division::new(Some(8)));
+            assert_eq!(windows.exchange(&node, of, 1, None), None, "not divided yet");
+            let divided = windows.exchange(&node, of, 1, Some((&mut division, &catalog)));
+            assert_eq!(divided.as_ref().map(|part| part.places), Some(8));
+            assert_eq!(windows.exchange(&node, of, 1, None), divided);
+            let shown = windows.usage(&catalog);
+            assert_eq!((shown.len(), shown[0].window, shown[0].levels.len()), (1, 8, 1));
+            windows.retain(&Topology::of_addresses(&[]), &mut division);
+            assert!(windows.usage(&catalog).is_empty());
+        });
+        lanes.shutdown();
     }
 }
