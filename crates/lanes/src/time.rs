@@ -30,6 +30,13 @@ pub fn monotonic_ns() -> u64 {
     crate::sys::monotonic_ns()
 }
 
+/// Returns nanoseconds of `CLOCK_BOOTTIME`: the monotonic time, with the time for which the machine
+/// was suspended.
+#[must_use]
+pub fn boot_ns() -> u64 {
+    crate::sys::boot_ns()
+}
+
 /// Error of [`timeout`]: the time limit was reached first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed;

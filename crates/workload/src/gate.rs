@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
-use crate::slots::{Arrival, Occupancy, SlotLimits};
+use crate::slots::{Arrival, Occupancy, SlotLease, SlotLimits};
 
 /// Statements whose time in a slot must be known before a wait is predicted. Fewer are not enough:
 /// the first ones of a starting server predicted seconds for a queue that took one.
@@ -26,12 +26,21 @@ pub(crate) struct Gate {
     max_concurrency: AtomicU64,
     max_queue_size: AtomicU32,
     queue_timeout_ms: AtomicU64,
+    lease: LeaseWords,
     /// Next number of a waiter.
     next: AtomicU64,
     /// Recent mean time in a slot, ns, and the number of times in it. Races lose a time at most.
     held_ns: AtomicU64,
     held: AtomicU64,
     counts: SlotCounts,
+}
+
+/// A [`SlotLease`].
+struct LeaseWords {
+    /// [`NONE`]: slots are not leased.
+    slots: AtomicU64,
+    until_ns: AtomicU64,
+    holders: AtomicU32,
 }
 
 /// Counters of a level's slots.
@@ -68,6 +77,11 @@ impl Gate {
             max_concurrency: AtomicU64::new(NONE),
             max_queue_size: AtomicU32::new(0),
             queue_timeout_ms: AtomicU64::new(NONE),
+            lease: LeaseWords {
+                slots: AtomicU64::new(NONE),
+                until_ns: AtomicU64::new(0),
+                holders: AtomicU32::new(1),
+            },
             next: AtomicU64::new(0),
             held_ns: AtomicU64::new(0),
             held: AtomicU64::new(0),
@@ -84,7 +98,16 @@ impl Gate {
         self.queue_timeout_ms.store(limits.queue_timeout.map_or(NONE, ms), SeqCst);
     }
 
-    pub(crate) fn limits(&self) -> SlotLimits {
+    /// Sets the lease of the slots.
+    pub(crate) fn set_lease(&self, lease: SlotLease) {
+        // Slots of an earlier time must not get its end.
+        self.lease.slots.store(lease.slots.into(), SeqCst);
+        self.lease.until_ns.store(lease.until_ns, SeqCst);
+        self.lease.holders.store(lease.holders.max(1), SeqCst);
+    }
+
+    /// Returns the limits of the level, on all servers.
+    pub(crate) fn limits_of_all(&self) -> SlotLimits {
         let set = |value: &AtomicU64| Some(value.load(SeqCst)).filter(|value| *value != NONE);
         SlotLimits {
             max_concurrency: set(&self.max_concurrency).and_then(|max| u32::try_from(max).ok()),
@@ -92,6 +115,20 @@ impl Gate {
             queue_timeout: set(&self.queue_timeout_ms).map(Duration::from_millis),
             is_auto: false,
         }
+    }
+
+    /// Returns the limits on this server.
+    pub(crate) fn limits(&self) -> SlotLimits {
+        let limits = self.limits_of_all();
+        let LeaseWords { slots, until_ns, holders } = &self.lease;
+        let (Some(max), leased) = (limits.max_concurrency, slots.load(SeqCst)) else { return limits };
+        if leased == NONE {
+            return limits;
+        }
+        let holds = lanes::time::boot_ns() < until_ns.load(SeqCst);
+        let leased = if holds { u32::try_from(leased).unwrap_or(u32::MAX) } else { 0 };
+        let max_queue_size = limits.max_queue_size.div_ceil(holders.load(SeqCst));
+        SlotLimits { max_concurrency: Some(max.min(leased)), max_queue_size, ..limits }
     }
 
     /// Changes the numbers of statements in one step. Returns those before, or `None` if `change`
@@ -104,14 +141,44 @@ impl Gate {
     }
 
     pub(crate) fn arrive(&self) -> Arrival {
-        let limits = self.limits();
-        let mut arrival = Arrival::Full;
-        self.change(|occupancy| {
-            let (after, decided) = occupancy.arrive(&limits);
-            arrival = decided;
-            Some(after)
-        });
-        arrival
+        let mut limits = self.limits();
+        loop {
+            let mut arrival = Arrival::Full;
+            self.change(|occupancy| {
+                let (after, decided) = occupancy.arrive(&limits);
+                arrival = decided;
+                Some(after)
+            });
+            let is_within = self.is_within(&mut limits);
+            if arrival != Arrival::Enter || is_within {
+                return arrival;
+            }
+            self.change(|occupancy| Some(occupancy.release_slot()));
+        }
+    }
+
+    /// Moves the first waiter to a slot. False: no slot is free, or the queue is empty.
+    pub(crate) fn grant_slot(&self) -> bool {
+        let mut limits = self.limits();
+        while self.change(|occupancy| occupancy.grant_slot(&limits)).is_some() {
+            if self.is_within(&mut limits) {
+                return true;
+            }
+            self.change(|occupancy| Some(occupancy.take_back_slot()));
+        }
+        false
+    }
+
+    /// Returns true if a statement that has got a slot by `limits` is within the limits of now,
+    /// which it writes there. A lease may end, or be lowered, while a slot is given. The lower lease
+    /// is set before the running statements are counted: either this statement is among them, or
+    /// it sees the lower lease here.
+    fn is_within(&self, limits: &mut SlotLimits) -> bool {
+        if self.lease.slots.load(SeqCst) == NONE {
+            return true;
+        }
+        let before = std::mem::replace(limits, self.limits());
+        limits.max_concurrency >= before.max_concurrency
     }
 
     /// Returns a number for a waiter, larger than those before.
@@ -180,6 +247,26 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leased_slots_are_granted_within_the_lease_and_its_time() {
+        let gate = Gate::new();
+        gate.set(&SlotLimits { max_concurrency: Some(4), max_queue_size: 3, ..SlotLimits::NONE });
+        gate.set_lease(SlotLease::NONE);
+        assert_eq!(gate.arrive(), Arrival::Wait, "no lease yet");
+        let now_ns = lanes::time::boot_ns();
+        let lease = SlotLease { slots: 2, until_ns: now_ns + 3_600_000_000_000, holders: 2 };
+        gate.set_lease(lease);
+        assert!(gate.grant_slot());
+        assert_eq!(gate.arrive(), Arrival::Enter);
+        assert_eq!([gate.arrive(), gate.arrive()], [Arrival::Wait; 2], "half of the queue, rounded up");
+        assert_eq!(gate.arrive(), Arrival::Full);
+        gate.set_lease(SlotLease { slots: 9, ..lease });
+        assert!(gate.grant_slot() && gate.grant_slot() && !gate.grant_slot(), "the level has 4");
+        gate.change(|occupancy| Some(occupancy.release_slot()));
+        gate.set_lease(SlotLease { until_ns: now_ns, ..lease });
+        assert_eq!(gate.arrive(), Arrival::Wait, "its time is over");
+    }
 
     #[test]
     fn moved_statement_has_a_slot_beyond_the_limit() {

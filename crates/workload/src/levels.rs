@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -12,7 +13,9 @@ use units::percent_text;
 
 use crate::candidates::Candidates;
 use crate::limits::DefaultLimit;
-use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, Level, LevelEntry, LevelSpec, Memory};
+use crate::{
+    Action, DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, Level, LevelEntry, LevelSpec, Memory, SlotLease,
+};
 
 /// Bound of the number of levels. The lanes support ten times as many groups. A level needs at
 /// least 256 bytes per core.
@@ -149,6 +152,8 @@ pub struct Levels {
     pub(crate) candidates: Arc<Candidates>,
     current: ArcSwap<Catalog>,
     default_limit: Mutex<DefaultLimit>,
+    /// True if slots are leased.
+    leases_slots: AtomicBool,
 }
 
 impl Levels {
@@ -172,6 +177,7 @@ impl Levels {
             lanes,
             current: ArcSwap::from_pointee(Catalog { entries }),
             default_limit: Mutex::default(),
+            leases_slots: AtomicBool::new(false),
         })
     }
 
@@ -185,6 +191,18 @@ impl Levels {
     pub fn set_default_limit(&self, limit: DefaultLimit) {
         *self.default_limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
         self.catalog().entries().for_each(|entry| entry.level.set_limit(&entry.spec, limit));
+    }
+
+    /// Lets levels with a `max_concurrency` grant slots by leases only, those that exist and those
+    /// that are created later: see [`Levels::set_lease`].
+    pub fn lease_slots(&self) {
+        self.leases_slots.store(true, SeqCst);
+        self.catalog().entries().for_each(|entry| self.set_lease(&entry.level, SlotLease::NONE));
+    }
+
+    /// Sets the lease of a level, immediately.
+    pub fn set_lease(&self, level: &Arc<Level>, lease: SlotLease) {
+        level.set_lease(&self.lanes, lease);
     }
 
     fn default_limit(&self) -> DefaultLimit {
@@ -212,6 +230,9 @@ impl Levels {
         let group = self.lanes.create_group(Group::USERS, spec.group_spec());
         let level = Level::new(spec.name.clone(), group, self.lanes.cores(), &self.memory);
         let level = Arc::new(level.with_candidates(&self.candidates));
+        if self.leases_slots.load(SeqCst) {
+            self.set_lease(&level, SlotLease::NONE);
+        }
         level.set(&self.lanes, &spec, self.default_limit());
         catalog.entries.insert(spec.name.clone(), Arc::new(LevelEntry { level, spec }));
         self.current.store(Arc::new(catalog));

@@ -45,7 +45,9 @@ pub use memory::{
 };
 pub use query_limit::{Action, Exceeded, QueryLimit};
 pub use refusal::{Refusal, RefusalReason};
-pub use slots::{Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
+pub use slots::{
+    Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLease, SlotLimits, Waiter,
+};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, LevelSpec, SHARES_DEFAULT, WorkloadType};
 pub use usage::LevelUsage;
 pub use wait_queue::{Overloaded, SlotRequest, Ticket, WaitingStatement, admit, enter, enter_running};

@@ -35,6 +35,22 @@ pub struct SlotLimits {
     pub is_auto: bool,
 }
 
+/// Part of a level's `max_concurrency` that this server may use, where several servers share it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotLease {
+    /// Statements that may run here at once.
+    pub slots: u32,
+    /// Time until which it holds, of [`lanes::time::boot_ns`]. Then no statement gets a slot.
+    pub until_ns: u64,
+    /// Number of the servers. `max_queue_size` is divided by it, rounded up.
+    pub holders: u32,
+}
+
+impl SlotLease {
+    /// The lease of a server that has none yet.
+    pub const NONE: SlotLease = SlotLease { slots: 0, until_ns: 0, holders: 1 };
+}
+
 impl SlotLimits {
     /// Limits of a level without slot options.
     pub const NONE: SlotLimits = SlotLimits {
@@ -85,6 +101,12 @@ impl Occupancy {
         let Occupancy { running, waiting } = self;
         let has_slot = limits.max_concurrency.is_none_or(|max| running < max);
         (has_slot && waiting > 0).then(|| Occupancy { running: running + 1, waiting: waiting - 1 })
+    }
+
+    /// Moves a statement that has just got a slot back to the queue.
+    #[must_use]
+    pub fn take_back_slot(self) -> Occupancy {
+        Occupancy { waiting: self.waiting + 1, ..self.release_slot() }
     }
 
     /// Counts a statement that runs already, also beyond the limit.

@@ -24,7 +24,7 @@ use std::time::Duration;
 use lanes::sync::cross;
 use lanes::{Group, Lanes, PerCore};
 
-use crate::slots::{Arrival, Occupancy, Queue, SlotLimits, Waiter};
+use crate::slots::{Arrival, Occupancy, Queue, SlotLease, SlotLimits, Waiter};
 use crate::{Effective, Level};
 
 /// A slot of a level. Dropping it on any thread releases the slot.
@@ -219,6 +219,12 @@ impl Level {
         self.at_home(lanes, |level, lanes| level.admit_waiters(lanes));
     }
 
+    /// Applies a lease, also to waiting statements.
+    pub(crate) fn set_lease(self: &Arc<Self>, lanes: &Lanes, lease: SlotLease) {
+        self.gate.set_lease(lease);
+        self.at_home(lanes, |level, lanes| level.admit_waiters(lanes));
+    }
+
     /// Admits waiters while slots are free, refuses late ones, and sets the timer. Call it on the
     /// home core.
     fn admit_waiters(self: &Arc<Self>, lanes: &Lanes) {
@@ -254,7 +260,9 @@ impl Level {
         if queue.is_empty() {
             return None;
         }
-        self.gate.change(|occupancy| occupancy.grant_slot(limits))?;
+        if !self.gate.grant_slot() {
+            return None;
+        }
         queue.first().map(|first| (first, true))
     }
 
@@ -324,7 +332,12 @@ impl Level {
                 limit.as_millis()
             ),
         };
-        let max = limits.max_concurrency.map_or_else(|| "none".to_owned(), |max| max.to_string());
+        let all = self.gate.limits_of_all().max_concurrency;
+        let max = match (all, limits.max_concurrency) {
+            (None, _) => "none".to_owned(),
+            (Some(all), Some(here)) if here < all => format!("{all}, of which {here} on this server"),
+            (Some(all), _) => all.to_string(),
+        };
         Overloaded(format!(
             "The service level '{}' is overloaded: {what}; {running} statements running, max_concurrency {max}. \
              Try again in {retry_ms} ms.",

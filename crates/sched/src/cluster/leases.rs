@@ -84,6 +84,12 @@ impl Presence {
         self.until_ns = self.until_ns.max(sent_ns.saturating_add(RENEWED_FOR_NS));
     }
 
+    /// Returns the end of the time in which the front may use its leases.
+    #[must_use]
+    pub fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
     /// Returns the number of the current epoch. `None`: the front must not admit by leases.
     fn epoch(&self, now_ns: u64) -> Option<u64> {
         (now_ns < self.until_ns).then_some(self.epoch)
