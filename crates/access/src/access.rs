@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use cql::ast::Permission;
 use engine::{Engine, Error, VirtualTable};
@@ -15,6 +15,7 @@ use workload::{Effective, Levels};
 use crate::attempts::Attempts;
 use crate::cancel::CancelFn;
 use crate::change::Writer;
+use crate::fleet::Membership;
 use crate::login::{Identity, Login, View};
 use crate::plan::{Actor, denied, missing_level};
 use crate::published::{Published, Snapshot};
@@ -59,6 +60,8 @@ pub struct SharedAccess {
     pub(crate) bytes_max: AtomicU64,
     /// True if roles are copies of those of a cluster.
     pub(crate) follows_cluster: AtomicBool,
+    /// The fleet whose levels this server shares. Empty: its levels are its own.
+    pub(crate) membership: OnceLock<Membership>,
     /// Listeners that cancel statements and sessions, on each core.
     pub(crate) listeners: PerCore<RefCell<Vec<Rc<CancelFn>>>>,
     /// Checks of running statements after a change that takes rights, on each core.
@@ -109,6 +112,7 @@ impl Access {
                 cores: PerCore::new(),
                 bytes_max: AtomicU64::new(BYTES_MAX),
                 follows_cluster: AtomicBool::new(false),
+                membership: OnceLock::new(),
                 listeners: PerCore::new(),
                 rights_checks: PerCore::new(),
             });

@@ -34,6 +34,9 @@ use crate::store::Store;
 /// in flight. Without this bound, the change of an administrator would wait behind all of them.
 const JOBS_MAX: u32 = 16;
 
+/// Times for which a change is planned, at most: servers of a fleet change the same levels.
+const PLANNED_MAX: u32 = 8;
+
 /// Work units to end one session: its tasks are dropped and its connection is woken.
 const END_UNITS: u32 = 10;
 /// Bytes of a service level without those of its group on each core: its options and its row.
@@ -60,7 +63,7 @@ struct ChangeLock {
 }
 
 /// Guard of the lock. Releases it on drop.
-struct ChangeGuard(Rc<ChangeLock>);
+pub(crate) struct ChangeGuard(Rc<ChangeLock>);
 
 impl ChangeLock {
     async fn take(self: &Rc<Self>) -> ChangeGuard {
@@ -175,29 +178,41 @@ impl Access {
             && !actor.anonymous
             && !self.snapshot().roles.is_superuser(&actor.role);
         let _slot = self.writer().jobs.count(is_bounded.then_some(&actor.role))?;
-        let guard = self.writer().lock.take().await;
-        let edits = self.plan(actor, job).await?;
-        if edits.is_empty() {
+        let guard = self.take_change_lock().await;
+        for _ in 0..PLANNED_MAX {
+            let edits = self.plan(actor, job).await?;
+            if edits.is_empty() {
+                return Ok(());
+            }
+            let before = self.snapshot();
+            // Grants that follow a schema change are bounded by the schema.
+            if !matches!(job, Job::SchemaChange(_)) {
+                self.check_bytes(&before.roles, &edits)?;
+            }
+            if !self.share_and_write(edits.clone()).await? {
+                continue;
+            }
+            drop(guard);
+            if edits.iter().any(takes_rights) {
+                self.end_what_lost_its_rights(ended_by(&before.roles, &self.snapshot().roles, &edits)).await;
+            }
             return Ok(());
         }
-        let before = self.snapshot();
-        // Grants that follow a schema change are bounded by the schema.
-        if !matches!(job, Job::SchemaChange(_)) {
-            self.check_bytes(&before.roles, &edits)?;
-        }
-        self.write(edits.clone()).await?;
-        drop(guard);
-        if edits.iter().any(takes_rights) {
-            self.end_what_lost_its_rights(ended_by(&before.roles, &self.snapshot().roles, &edits)).await;
-        }
-        Ok(())
+        Err(Error::Overloaded(
+            "Other fronts of the cluster change service levels all the time: try again".to_owned(),
+        ))
+    }
+
+    /// Waits for the end of other changes. On core 0.
+    pub(crate) async fn take_change_lock(&self) -> ChangeGuard {
+        self.writer().lock.take().await
     }
 
     /// Checks the memory of all roles, grants and levels after a change.
     ///
     /// # Errors
     /// Returns an error if it is over the bound and grows.
-    fn check_bytes(&self, before: &Roles, edits: &[Edit]) -> Result<(), Error> {
+    pub(crate) fn check_bytes(&self, before: &Roles, edits: &[Edit]) -> Result<(), Error> {
         let catalog = self.shared.levels.catalog();
         let mut after = before.clone();
         edits.iter().for_each(|edit| after.apply(edit));

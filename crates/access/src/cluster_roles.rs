@@ -2,18 +2,30 @@
 //! decides what they may do with its data. Copies here carry their levels, and whether they may
 //! change levels.
 
-use cluster::ClusterRole;
+use std::sync::Arc;
+
+use cluster::{ClusterRole, Fleet};
 use engine::Error;
 
 use crate::access::Access;
 use crate::change::Job;
+use crate::fleet::Membership;
 use crate::login::Login;
 use crate::plan::{Actor, copy_edits};
 
 impl Access {
-    /// Lets the roles of this server be copies of those of a cluster.
-    pub fn follow_cluster(&self) {
+    /// Lets the roles of this server be copies of those of a cluster, and its levels those of a
+    /// fleet. On core 0. Without a fleet, the levels are this server's own.
+    ///
+    /// # Errors
+    /// Those of [`Access::adopt_catalogue`].
+    pub async fn follow_cluster(&self, fleet: Option<Arc<Fleet>>) -> Result<(), Error> {
         self.shared.follows_cluster.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Some(fleet) = fleet {
+            // Called once, at the start.
+            let _ = self.shared.membership.set(Membership::new(fleet));
+        }
+        self.adopt_catalogue().await
     }
 
     /// Returns true if a role is known.

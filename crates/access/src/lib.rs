@@ -20,6 +20,7 @@ mod change;
 mod cluster_roles;
 mod exchange;
 mod execute;
+mod fleet;
 mod listing;
 mod login;
 mod needs;

@@ -15,7 +15,8 @@
 //! Its CPU time is not charged to a group: 0.5 ms a second before one node (measured in November
 //! 2026), and a search of the ring for each token and replication after a change.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -34,6 +35,7 @@ use scylla::routing::Token;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use crate::fleet::{CurrentSession, Fleet, FleetOptions, Member};
 use crate::nodes::{AskError, SystemTables};
 use crate::refused;
 use crate::topology::{ClusterNode, PublishedTopology, Ring, Topology};
@@ -98,12 +100,18 @@ pub enum Notice {
     Back,
     /// The cluster keeps its roles on one node of several: while that one is down, logins fail.
     RolesInOneCopy,
+    /// The tables of the fleet cannot be used: levels stay as they are, and cannot be changed.
+    /// Reported once, with one sentence.
+    FleetAway(String),
+    /// The tables of the fleet can be used again.
+    FleetBack,
 }
 
 /// The control thread. Dropping it stops the thread, and waits for its end.
 #[derive(Debug)]
 pub struct Control {
     topology: Arc<PublishedTopology>,
+    fleet: Option<Arc<Fleet>>,
     refresh: Refresh,
     stop: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
@@ -123,13 +131,15 @@ impl Refresh {
 
 impl Control {
     /// Starts the thread, and waits for the first topology: not on a lane. `report` is called on
-    /// the thread.
+    /// the thread. `fleet`: this front as a member of its fleet. `None`: it stands alone, and its
+    /// levels end with it.
     ///
     /// # Errors
     /// One sentence with the remedy: no contact answers, the role is refused or may not read the
-    /// system tables, or no node is in the datacenter.
+    /// system tables, no node is in the datacenter, or the tables of the fleet cannot be opened.
     pub fn start(
         options: ControlOptions,
+        fleet: Option<FleetOptions>,
         report: impl FnMut(Notice) + Send + 'static,
     ) -> Result<Control, String> {
         let (stop, refresh) = (Arc::new(Notify::new()), Refresh(Arc::new(Notify::new())));
@@ -140,19 +150,15 @@ impl Control {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().max_blocking_threads(1).build();
             let Ok(runtime) = runtime else { return };
-            runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    () = stopped.notified() => {}
-                    () = run(options, asked, &sender, report) => {}
-                }
-            });
+            runtime.block_on(run(options, fleet, &asked, &stopped, &sender, report));
         };
         let thread = spawn(body).map_err(|error| format!("the control thread cannot start: {error}"))?;
         // It sends the first topology or an error. Otherwise it has ended.
         let ended = |_| Err("the control thread has no runtime".to_owned());
         match first.recv().unwrap_or_else(ended) {
-            Ok(topology) => Ok(Control { topology, refresh, stop, thread: Some(thread) }),
+            Ok(Started { topology, fleet }) => {
+                Ok(Control { topology, fleet, refresh, stop, thread: Some(thread) })
+            }
             Err(sentence) => {
                 let _ = thread.join();
                 Err(sentence)
@@ -164,6 +170,12 @@ impl Control {
     #[must_use]
     pub fn topology(&self) -> &Arc<PublishedTopology> {
         &self.topology
+    }
+
+    /// Returns the fleet, unless this front stands alone.
+    #[must_use]
+    pub fn fleet(&self) -> Option<&Arc<Fleet>> {
+        self.fleet.as_ref()
     }
 
     /// Returns a handle that asks for a check.
@@ -191,37 +203,62 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>
     std::thread::Builder::new().name("control".to_owned()).spawn(body)
 }
 
-/// Body of the thread: sends the first topology or an error, then publishes changes.
+/// Result of a start.
+struct Started {
+    topology: Arc<PublishedTopology>,
+    fleet: Option<Arc<Fleet>>,
+}
+
+/// Body of the thread: sends the first topology or an error, then publishes changes, until it is
+/// stopped.
 async fn run(
     options: ControlOptions,
-    refresh: Refresh,
-    first: &mpsc::SyncSender<Result<Arc<PublishedTopology>, String>>,
-    mut report: impl FnMut(Notice),
+    fleet: Option<FleetOptions>,
+    refresh: &Refresh,
+    stop: &Notify,
+    first: &mpsc::SyncSender<Result<Started, String>>,
+    report: impl FnMut(Notice),
 ) {
-    let (mut watch, published) = match Watch::open(options).await {
-        Ok((watch, topology)) => (watch, Arc::new(PublishedTopology::new(topology))),
+    let opened = async {
+        let (watch, topology) = Watch::open(options).await?;
+        let member = match fleet {
+            Some(fleet) => Some(watch.join(fleet).await?),
+            None => None,
+        };
+        Ok((watch, topology, member))
+    };
+    let opened = tokio::select! {
+        biased;
+        () = stop.notified() => return,
+        opened = opened => opened,
+    };
+    let (watch, published, member) = match opened {
+        Ok((watch, topology, member)) => (watch, Arc::new(PublishedTopology::new(topology)), member),
         Err(sentence) => {
             let _ = first.send(Err(sentence));
             return;
         }
     };
-    let _ = first.send(Ok(published.clone()));
-    if watch.keeps_roles_in_one_copy() {
-        report(Notice::RolesInOneCopy);
+    let fleet = member.as_ref().map(|member| member.fleet().clone());
+    let _ = first.send(Ok(Started { topology: published.clone(), fleet }));
+    let report = RefCell::new(report);
+    let notice = |notice| report.borrow_mut()(notice);
+    let of_fleet = |done: Result<(), String>| notice(done.err().map_or(Notice::FleetBack, Notice::FleetAway));
+    let work = async {
+        match &member {
+            Some(member) => {
+                tokio::join!(watch.run(refresh, &published, notice), member.run(of_fleet));
+            }
+            None => watch.run(refresh, &published, notice).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stop.notified() => {}
+        () = work => {}
     }
-    let mut is_away = false;
-    loop {
-        let _ = tokio::time::timeout(CHECK_EVERY - CHECK_AFTER, refresh.0.notified()).await;
-        tokio::time::sleep(CHECK_AFTER).await;
-        let checked = watch.check().await;
-        if is_away != checked.is_err() {
-            is_away = checked.is_err();
-            report(checked.err().map_or(Notice::Back, Notice::Away));
-        }
-        let topology = watch.topology();
-        if !topology.is_same(&published.snapshot()) {
-            published.publish(topology);
-        }
+    if let Some(member) = &member {
+        member.leave().await;
     }
 }
 
@@ -257,7 +294,7 @@ impl AddressTranslator for Addresses {
 struct Watch {
     options: ControlOptions,
     addresses: Addresses,
-    session: Session,
+    session: CurrentSession,
     tables: SystemTables,
     datacenter: Arc<str>,
     /// Nodes as they were last read. Their marks are as old.
@@ -270,13 +307,44 @@ struct Watch {
 }
 
 impl Watch {
+    /// Publishes changes of the topology.
+    async fn run(mut self, refresh: &Refresh, published: &PublishedTopology, report: impl Fn(Notice)) {
+        if self.keeps_roles_in_one_copy() {
+            report(Notice::RolesInOneCopy);
+        }
+        let mut is_away = false;
+        loop {
+            let _ = tokio::time::timeout(CHECK_EVERY - CHECK_AFTER, refresh.0.notified()).await;
+            tokio::time::sleep(CHECK_AFTER).await;
+            let checked = self.check().await;
+            if is_away != checked.is_err() {
+                is_away = checked.is_err();
+                report(checked.err().map_or(Notice::Back, Notice::Away));
+            }
+            let topology = self.topology();
+            if !topology.is_same(&published.snapshot()) {
+                published.publish(topology);
+            }
+        }
+    }
+
+    /// Opens the tables of the fleet.
+    ///
+    /// # Errors
+    /// One sentence with the remedy.
+    async fn join(&self, fleet: FleetOptions) -> Result<Member, String> {
+        let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
+        self.nodes.iter().for_each(|node| *nodes.entry(&node.datacenter).or_default() += 1);
+        Member::open(fleet, self.session.clone(), self.user(), &nodes, self.datacenter.clone()).await
+    }
+
     /// Connects, and reads the first topology.
     ///
     /// # Errors
     /// Those of [`Control::start`].
     async fn open(options: ControlOptions) -> Result<(Watch, Topology), String> {
         let addresses = Addresses::default();
-        let session = connect(&options, &addresses).await?;
+        let session = CurrentSession::new(RefCell::new(Arc::new(connect(&options, &addresses).await?)));
         let mut watch = Watch {
             options,
             addresses,
@@ -302,20 +370,22 @@ impl Watch {
         let nodes = self.read_nodes().await?;
         if self.addresses.learn(&nodes, self.port()) {
             // The driver may be connected to another node at that address.
-            self.session = connect(&self.options, &self.addresses).await?;
+            let session = connect(&self.options, &self.addresses).await?;
+            *self.session.borrow_mut() = Arc::new(session);
         }
         let facts = |nodes: &[ClusterNode]| -> Vec<(Uuid, Option<Uuid>)> {
             nodes.iter().map(|node| (node.host_id, node.schema_version)).collect()
         };
         // At the start the driver has just read everything, or made up nodes because it could not.
         let is_first = self.nodes.is_empty();
-        let is_unknown =
-            |node: &ClusterNode| self.session.get_cluster_state().get_node_by_host_id(node.host_id).is_none();
+        let is_unknown = |node: &ClusterNode| {
+            self.session().get_cluster_state().get_node_by_host_id(node.host_id).is_none()
+        };
         self.is_stale |=
             if is_first { nodes.iter().any(is_unknown) } else { facts(&nodes) != facts(&self.nodes) };
         self.nodes = nodes;
         if self.is_stale {
-            let read = self.session.refresh_metadata().await;
+            let read = self.session().refresh_metadata().await;
             read.map_err(|error| refused::unread(&error, self.user()))?;
             self.is_stale = false;
         }
@@ -324,11 +394,11 @@ impl Watch {
 
     /// Asks the nodes, one after the other, for all nodes.
     async fn read_nodes(&self) -> Result<Vec<ClusterNode>, String> {
-        let state = self.session.get_cluster_state();
+        let state = self.session().get_cluster_state();
         let mut reason = "no node of the cluster can be reached".to_owned();
         let nodes = state.get_nodes_info().iter().filter(|node| node.is_connected());
         for node in nodes.take(ASKED_MAX) {
-            match self.tables.nodes(&self.session, node, self.port()).await {
+            match self.tables.nodes(&self.session(), node, self.port()).await {
                 Ok(nodes) => return Ok(nodes),
                 Err(AskError::Forbidden(text)) => {
                     return Err(refused::forbidden(&text, "system", self.user()));
@@ -339,9 +409,13 @@ impl Watch {
         Err(reason)
     }
 
+    fn session(&self) -> Arc<Session> {
+        self.session.borrow().clone()
+    }
+
     /// Returns the topology of now.
     fn topology(&mut self) -> Topology {
-        let state = self.session.get_cluster_state();
+        let state = self.session().get_cluster_state();
         let mut nodes = self.nodes.clone();
         for node in &mut nodes {
             let known = state.get_node_by_host_id(node.host_id);
@@ -388,7 +462,7 @@ impl Watch {
     }
 
     fn keeps_roles_in_one_copy(&self) -> bool {
-        let state = self.session.get_cluster_state();
+        let state = self.session().get_cluster_state();
         let strategy = state.get_keyspace("system_auth").map(|keyspace| &keyspace.strategy);
         let copies = match strategy {
             Some(Strategy::SimpleStrategy { replication_factor }) => *replication_factor,

@@ -66,7 +66,8 @@ impl Front {
         });
         front.repeat(CLOSE_EVERY, async |front: &Front| front.close_unused());
         let node_window = front.shared.options.node_window;
-        let mut division = (lanes::current_core() == 0).then(|| Division::new(node_window));
+        let fleet = front.shared.options.fleet.clone();
+        let mut division = (lanes::current_core() == 0).then(|| Division::new(node_window, fleet));
         front.repeat(DIVIDE_EVERY, async move |front: &Front| front.divide(division.as_mut()).await);
         front
     }
@@ -90,7 +91,7 @@ impl Front {
         let Shared { levels, windows, .. } = &*self.shared;
         let (catalog, nodes) = (levels.catalog(), self.nodes());
         if let Some(division) = &mut division {
-            windows.retain(&nodes.topology, division);
+            windows.begin(&nodes.topology, division);
         }
         let present = catalog.entries().map(|entry| (entry.level.group(), entry.clone())).collect();
         for (node, of) in nodes.nodes.iter().zip(nodes.topology.nodes()) {

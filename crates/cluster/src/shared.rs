@@ -8,6 +8,7 @@ use workload::Levels;
 use crate::Refusal;
 use crate::control::{Account, Refresh};
 use crate::events::{Heard, follow_events};
+use crate::fleet::Fleet;
 use crate::memory::AnswerMemory;
 use crate::open::{NodeFacts, probe};
 use crate::prepared::SharedPlans;
@@ -26,6 +27,8 @@ pub struct FrontOptions {
     pub account: Option<Account>,
     /// Handle of the control thread. `None`: nothing replaces the topology.
     pub refresh: Option<Refresh>,
+    /// The fleet of this front. `None`: it stands alone.
+    pub fleet: Option<Arc<Fleet>>,
 }
 
 /// State that the fronts of all cores share.
@@ -88,6 +91,11 @@ impl Shared {
     /// Returns the nodes of the cluster, which change.
     pub fn topology(&self) -> &Arc<PublishedTopology> {
         &self.topology
+    }
+
+    /// Returns the fleet. `None`: this front stands alone.
+    pub fn fleet(&self) -> Option<&Arc<Fleet>> {
+        self.options.fleet.as_ref()
     }
 
     /// Asks the control thread to look at the cluster now.

@@ -8,6 +8,9 @@
 //!
 //! One node is divided in a task poll, and other tasks of the core run between two nodes.
 //!
+//! In a fleet, the cores of all fronts divide each window by the same rule. Every second they learn
+//! what the others want, and take the median of the windows that limiters have found.
+//!
 //! A core's place in the ratio of shares follows the requests: a level whose requests are all on
 //! one core has its whole weight there.
 
@@ -22,6 +25,7 @@ use sched::control::{NodeSample, NodeWindow};
 use sched::{NodeSpec, NodeUse, SHARES_MAX, SHARES_MIN};
 use workload::{Catalog, LevelEntry};
 
+use crate::fleet::{Fleet, FleetDemand, Other};
 use crate::node::Node;
 use crate::part::{CorePart, Entitlement, LevelPart, LevelReport, NodeReport, PPM, WINDOW_BOUNDS, part_spec};
 use crate::topology::{ClusterNode, Topology};
@@ -91,7 +95,7 @@ impl Windows {
         let reports = shared.reports.clone();
         drop(nodes);
         let window = division.window(of);
-        let divided = division.divide(window, catalog, &reports);
+        let divided = division.divide(node.address, window, catalog, &reports);
         let parts: Vec<_> = divided.into_iter().map(|part| Some(Arc::new(part))).collect();
         let own = parts[core].clone();
         let mut nodes = self.lock();
@@ -100,11 +104,12 @@ impl Windows {
         own
     }
 
-    /// Forgets the nodes that have left the cluster.
-    pub(crate) fn retain(&self, topology: &Topology, division: &mut Division) {
+    /// Begins a round of divisions. Forgets the nodes that have left the cluster.
+    pub(crate) fn begin(&self, topology: &Topology, division: &mut Division) {
         let known: FxHashSet<SocketAddr> = topology.nodes().iter().map(|node| node.address).collect();
         self.lock().retain(|node, _| known.contains(node));
         division.limiters.retain(|node, _| known.contains(node));
+        division.begin();
     }
 
     /// Returns the use of the nodes on all cores, in the order of their addresses.
@@ -154,12 +159,38 @@ pub(crate) struct Division {
     parts: Parts,
     specs: Vec<PartSpec>,
     demand: Vec<u32>,
+    /// The fleet, whose fronts divide each window. `None`: this front stands alone.
+    fleet: Option<FleetDemand>,
+}
+
+/// Takers of a window: the cores of all fronts.
+struct Takers {
+    /// Number of the first one of this front.
+    first: usize,
+    count: usize,
 }
 
 impl Division {
     /// Creates a division of windows of a fixed size. `None`: limiters find them.
-    pub(crate) fn new(fixed: Option<u32>) -> Division {
-        Division { fixed, ..Division::default() }
+    pub(crate) fn new(fixed: Option<u32>, fleet: Option<Arc<Fleet>>) -> Division {
+        Division { fixed, fleet: fleet.map(FleetDemand::new), ..Division::default() }
+    }
+
+    /// Begins a round of divisions. Every second, exchanges windows and demands with the fleet.
+    fn begin(&mut self) {
+        let Division { fleet: Some(fleet), limiters, .. } = self else { return };
+        if !fleet.begin() {
+            return;
+        }
+        let mut windows = FxHashMap::default();
+        for (node, limiter) in limiters {
+            let own = limiter.window.publish();
+            windows.extend(own.map(|own| (*node, own)));
+            if let Some(median) = fleet.median(*node, own) {
+                limiter.window.adopt(median);
+            }
+        }
+        fleet.publish(lanes::cores(), windows);
     }
 
     /// Returns the window of a node. Takes the answers since its last call.
@@ -178,7 +209,13 @@ impl Division {
     }
 
     /// Divides the window of a node. Returns the parts, by core.
-    fn divide(&mut self, window: u32, catalog: &Catalog, reports: &[Arc<NodeReport>]) -> Vec<CorePart> {
+    fn divide(
+        &mut self,
+        node: SocketAddr,
+        window: u32,
+        catalog: &Catalog,
+        reports: &[Arc<NodeReport>],
+    ) -> Vec<CorePart> {
         let cores = reports.len();
         let demand_of = |level: &LevelReport| level.used.in_flight.saturating_add(level.used.queued);
         let mut demands: FxHashMap<Group, Vec<u32>> = FxHashMap::default();
@@ -187,14 +224,36 @@ impl Division {
                 demands.entry(level.group).or_insert_with(|| vec![0; cores])[core] = demand_of(level);
             }
         }
-        let entries = catalog.entries().map(|entry| &**entry);
-        let used: Vec<_> = entries.filter(|entry| demands.contains_key(&entry.level.group())).collect();
+        let [before, after] = self.fleet.as_ref().map(|fleet| fleet.others(node)).unwrap_or_default();
+        let count = |others: &[Other<'_>]| others.iter().map(|other| other.cores).sum::<usize>();
+        let takers = Takers { first: count(&before), count: count(&before) + cores + count(&after) };
+        let (mut used, mut own) = (Vec::new(), Vec::new());
         self.specs.clear();
-        self.specs.extend(used.iter().map(|entry| part_spec(&entry.level, &entry.spec)));
         self.demand.clear();
-        self.demand.extend(used.iter().flat_map(|entry| &demands[&entry.level.group()]));
-        self.parts.divide(window, &self.specs, cores, &self.demand);
-        (0..cores).map(|core| self.core_part(core, cores, window, &used)).collect()
+        for entry in catalog.entries() {
+            let of_cores = demands.remove(&entry.level.group());
+            let row = self.demand.len();
+            self.demand.resize(row + takers.count, 0);
+            let demand = &mut self.demand[row..];
+            add_others(demand, &before, entry.level.name());
+            add_others(&mut demand[takers.first + cores..], &after, entry.level.name());
+            of_cores.iter().for_each(|own| demand[takers.first..][..cores].copy_from_slice(own));
+            if of_cores.is_none() && demand.iter().all(|demand| *demand == 0) {
+                self.demand.truncate(row);
+                continue;
+            }
+            self.specs.push(part_spec(&entry.level, &entry.spec));
+            own.extend(of_cores.map(|of_cores| (entry.level.name().clone(), of_cores)));
+            used.push(&**entry);
+        }
+        self.parts.divide(window, &self.specs, takers.count, &self.demand);
+        if let Some(fleet) = &mut self.fleet {
+            for (level, mut of_cores) in own {
+                of_cores.iter_mut().for_each(|demand| *demand = (*demand).min(window));
+                fleet.add(node, &level, &of_cores);
+            }
+        }
+        (0..cores).map(|core| self.core_part(takers.first + core, takers.count, window, &used)).collect()
     }
 
     fn core_part(&self, core: usize, cores: usize, window: u32, used: &[&LevelEntry]) -> CorePart {
@@ -227,6 +286,19 @@ impl Division {
             levels.push(LevelPart { group: entry.level.group(), entitlement });
         }
         CorePart { places, scale, levels }
+    }
+}
+
+/// Adds the demands of other fronts to a level's row, which begins with them.
+fn add_others(mut row: &mut [u32], others: &[Other<'_>], level: &str) {
+    for other in others {
+        let (of_other, rest) = row.split_at_mut(other.cores);
+        for &(core, demand) in other.demand_of(level) {
+            if let Some(place) = of_other.get_mut(usize::from(core)) {
+                *place = demand;
+            }
+        }
+        row = rest;
     }
 }
 
@@ -263,7 +335,7 @@ mod tests {
             let levels: Vec<_> = groups.iter().copied().zip(demand.iter().copied()).collect();
             Arc::new(report(&levels))
         });
-        let parts = Division::default().divide(100, &catalog, &reports);
+        let parts = Division::default().divide(([127, 0, 0, 1], 9042).into(), 100, &catalog, &reports);
         let of_core = |part: &CorePart| {
             let weight = |group: &Group| {
                 let level = part.levels.iter().find(|level| level.group == *group);
@@ -295,14 +367,14 @@ mod tests {
             let topology = Topology::of_addresses(&[([127, 0, 0, 1], 9042).into()]);
             let of = &topology.nodes()[0];
             let node = Node::new(of.address, 1, false);
-            let (windows, mut division) = (Windows::default(), Division::new(Some(8)));
+            let (windows, mut division) = (Windows::default(), Division::new(Some(8), None));
             assert_eq!(windows.exchange(&node, of, 1, None), None, "not divided yet");
             let divided = windows.exchange(&node, of, 1, Some((&mut division, &catalog)));
             assert_eq!(divided.as_ref().map(|part| part.places), Some(8));
             assert_eq!(windows.exchange(&node, of, 1, None), divided);
             let shown = windows.usage(&catalog);
             assert_eq!((shown.len(), shown[0].window, shown[0].levels.len()), (1, 8, 1));
-            windows.retain(&Topology::of_addresses(&[]), &mut division);
+            windows.begin(&Topology::of_addresses(&[]), &mut division);
             assert!(windows.usage(&catalog).is_empty());
         });
         lanes.shutdown();

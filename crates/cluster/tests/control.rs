@@ -46,7 +46,7 @@ fn start(cluster: &Cluster, account: Option<(&str, &str)>) -> Result<(Control, N
     let options = ControlOptions { contacts: cluster.addresses()[..1].to_vec(), account, datacenter: None };
     let notices = Notices::default();
     let seen = notices.clone();
-    let control = Control::start(options, move |notice| seen.lock().expect("no panic").push(notice))?;
+    let control = Control::start(options, None, move |notice| seen.lock().expect("no panic").push(notice))?;
     Ok((control, notices))
 }
 
@@ -215,9 +215,9 @@ fn datacenter_is_checked_at_the_start() {
             account: None,
             datacenter: Some(datacenter.to_owned()),
         };
-        let control = Control::start(options("dc2"), drop).expect("starts");
+        let control = Control::start(options("dc2"), None, drop).expect("starts");
         assert_eq!(&**control.topology().snapshot().datacenter(), "dc2");
-        let sentence = Control::start(options("dc3"), drop).map(drop).expect_err("unknown");
+        let sentence = Control::start(options("dc3"), None, drop).map(drop).expect_err("unknown");
         assert!(sentence.contains("(dc1, dc2), got `dc3`"), "{sentence}");
     });
 }

@@ -258,7 +258,7 @@ async fn front_with(nodes: &[SocketAddr], node_window: u32, levels: Arc<Levels>)
 
 async fn front_of(topology: Topology, node_window: u32, levels: Arc<Levels>) -> Rc<Front> {
     let topology = Arc::new(PublishedTopology::new(topology));
-    let options = FrontOptions { node_window: Some(node_window), account: None, refresh: None };
+    let options = FrontOptions { node_window: Some(node_window), account: None, refresh: None, fleet: None };
     Front::new(Shared::open(options, levels, topology).await.expect("a node answers"))
 }
 
@@ -484,7 +484,7 @@ fn next_node_is_asked_if_one_cannot_be_reached() {
             assert!(is_void(&front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer")));
         }
         let topology = Arc::new(PublishedTopology::new(Topology::of_addresses(&[gone])));
-        let options = FrontOptions { node_window: Some(1), account: None, refresh: None };
+        let options = FrontOptions { node_window: Some(1), account: None, refresh: None, fleet: None };
         let nobody = Shared::open(options, Levels::new(lanes::handle()), topology).await;
         assert!(nobody.is_err_and(|reason| reason.contains(&gone.to_string())));
     });

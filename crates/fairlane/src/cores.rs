@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Admin};
-use cluster::{Account, Control, ControlOptions, Front, FrontOptions, Notice};
+use cluster::{Account, Control, ControlOptions, FleetOptions, Front, FrontOptions, Notice};
 use embedded::{AutoSnapshot, Embedded};
 use engine::Guardrails;
 use lanes::{Group, Lanes};
@@ -185,32 +185,42 @@ impl Cores {
     pub(crate) fn open_front(
         lanes: &Lanes,
         settings: &Settings,
+        host_id: uuid::Uuid,
         memory_bytes: u64,
         request_bytes: u64,
         event_sink: &EventSink,
         logger: &Logger,
     ) -> Result<Cores, String> {
         let mut opened = Cores::new(lanes, true);
-        let all = opened.open_front_all(settings, memory_bytes, request_bytes, event_sink, logger);
+        let all = opened.open_front_all(settings, host_id, memory_bytes, request_bytes, event_sink, logger);
         opened.or_close(all)
     }
 
     fn open_front_all(
         &mut self,
         settings: &Settings,
+        host_id: uuid::Uuid,
         memory_bytes: u64,
         request_bytes: u64,
         event_sink: &EventSink,
         logger: &Logger,
     ) -> Result<(), String> {
         let account = account(settings)?;
-        let control = control(settings, account.clone(), logger)?;
         let levels = self.levels(settings, memory_bytes);
+        let fleet = FleetOptions {
+            keyspace: settings.fleet_keyspace.clone(),
+            host_id,
+            rack: settings.rack.clone(),
+            levels: levels.clone(),
+        };
+        let control = control(settings, account.clone(), fleet, logger)?;
         let options = FrontOptions {
             node_window: settings.node_window,
             account,
             refresh: Some(control.refresh().clone()),
+            fleet: control.fleet().cloned(),
         };
+        let fleet = control.fleet().cloned();
         let (of_front, topology) = (levels.clone(), control.topology().clone());
         self.control = Some(control);
         let open = move || cluster::Shared::open(options, of_front, topology);
@@ -237,8 +247,8 @@ impl Cores {
             opened.map_err(cannot_open)?;
         }
         self.open_roles(levels, memory_bytes, None)?;
-        self.lanes.block_on(0, Group::CONTROL, || async { access().follow_cluster() });
-        Ok(())
+        let follow = || async move { access().follow_cluster(fleet).await };
+        self.lanes.block_on(0, Group::CONTROL, follow).map_err(|error| format!("{error}."))
     }
 
     /// Keeps a generated password if it is the administrator's, and removes it otherwise: the
@@ -346,7 +356,12 @@ fn account(settings: &Settings) -> Result<Option<Account>, String> {
 ///
 /// # Errors
 /// One sentence with the remedy.
-fn control(settings: &Settings, account: Option<Account>, logger: &Logger) -> Result<Control, String> {
+fn control(
+    settings: &Settings,
+    account: Option<Account>,
+    fleet: FleetOptions,
+    logger: &Logger,
+) -> Result<Control, String> {
     let options = ControlOptions {
         contacts: settings.contact.clone(),
         account,
@@ -359,13 +374,18 @@ fn control(settings: &Settings, account: Option<Account>, logger: &Logger) -> Re
             logger.log(Level::Warn, text, &[("reason", FieldValue::text(reason))]);
         }
         Notice::Back => logger.log(Level::Info, "the nodes of the cluster answer again", &[]),
+        Notice::FleetAway(reason) => {
+            let text = "the tables of the fleet cannot be used: service levels stay as they are, and cannot be changed";
+            logger.log(Level::Warn, text, &[("reason", FieldValue::text(reason))]);
+        }
+        Notice::FleetBack => logger.log(Level::Info, "the tables of the fleet can be used again", &[]),
         Notice::RolesInOneCopy => {
             let text = "the cluster keeps its roles on one node, without which nobody can log in: \
                         raise the replication of system_auth";
             logger.log(Level::Warn, text, &[]);
         }
     };
-    Control::start(options, report).map_err(|reason| format!("{reason}."))
+    Control::start(options, Some(fleet), report).map_err(|reason| format!("{reason}."))
 }
 
 fn guardrails(settings: &Settings) -> Result<Arc<Guardrails>, String> {

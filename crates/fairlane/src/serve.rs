@@ -227,6 +227,7 @@ fn open_and_wait(
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
     tls.iter().for_each(|tls| log_refused_handshakes(tls, logger));
+    let host_id = front_id(settings);
     let (mut sql, cores) = match prepared {
         Some(prepared) => {
             let sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
@@ -234,7 +235,15 @@ fn open_and_wait(
             (sql, cores)
         }
         None => {
-            let cores = Cores::open_front(lanes, settings, memory_bytes, request_bytes, &event_sink, logger)?;
+            let cores = Cores::open_front(
+                lanes,
+                settings,
+                host_id,
+                memory_bytes,
+                request_bytes,
+                &event_sink,
+                logger,
+            )?;
             if let Some(warning) = unauthenticated_by_cluster(settings, &cores) {
                 logger.log(Level::Warn, &warning, &[]);
             }
@@ -248,7 +257,7 @@ fn open_and_wait(
     }
     let host_id = match prepared {
         Some(_) => folder::host_id(&settings.data_dir),
-        None => Ok(front_id(settings)),
+        None => Ok(host_id),
     };
     let opened = host_id.and_then(|host_id| {
         let mut config = ServerConfig {
@@ -341,6 +350,7 @@ fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: 
         cluster_name: settings.cluster_name.clone(),
         host_id,
         rack: settings.rack.clone(),
+        show_peers: settings.show_peers,
         connections: settings.limits(settings.connections_max),
         idle_timeout: settings.idle_timeout,
         http_hosts: settings.http_hosts.clone(),
@@ -357,6 +367,10 @@ fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: 
 /// the same server.
 fn front_id(settings: &Settings) -> uuid::Uuid {
     let address = settings.advertise.unwrap_or(settings.listen);
+    if address.port() == 0 {
+        // Each start has another address.
+        return uuid::Uuid::new_v4();
+    }
     let name = format!("{} {address}", settings.cluster_name);
     let hash = sha2::Sha256::digest(name.as_bytes());
     uuid::Builder::from_custom_bytes(hash[..16].try_into().expect("16 bytes of 32")).into_uuid()

@@ -36,6 +36,9 @@ pub struct ServerConfig {
     pub cluster_name: String,
     /// Id of this server. It stays the same after a restart.
     pub host_id: Uuid,
+    /// True if drivers find the other servers in front of the same cluster in the tables of this
+    /// one.
+    pub show_peers: bool,
     /// Rack shown to drivers.
     pub rack: String,
     /// Limits on connections, before and after login.
@@ -105,6 +108,7 @@ impl Default for ServerConfig {
             authenticate: true,
             cluster_name: "fairlane".to_owned(),
             host_id: Uuid::nil(),
+            show_peers: true,
             rack: "rack1".to_owned(),
             connections: Limits::of_sessions(16_384),
             idle_timeout: None,

@@ -28,6 +28,7 @@ mod execute;
 mod exposition;
 mod failure;
 mod fast;
+mod fleet;
 mod guardrails;
 mod handshake;
 mod held;

@@ -46,9 +46,9 @@ pub(crate) fn register(session: &Session, stream: i16, types: &[&str]) -> Result
     if let Some(unknown) = unknown.filter(|_| session.core.front.is_none()) {
         return Err(failure::protocol(&format!("Invalid value '{unknown}' for event type")));
     }
-    if types.contains(&"SCHEMA_CHANGE") {
-        session.wants_schema.set(true);
-    }
+    let wanted = wire::EVENT_TYPES.map(|name| types.contains(&name));
+    let before = session.wanted_events.get();
+    session.wanted_events.set(std::array::from_fn(|kind| before[kind] || wanted[kind]));
     session.outgoing.encoder.borrow_mut().ready(stream);
     Ok(())
 }

@@ -28,7 +28,7 @@ use crate::logging::{FieldValue, Level, Logger};
 use crate::serve::serve;
 use crate::session::Session;
 use crate::sessions::{self, Sessions};
-use crate::{cluster_events, cluster_roles};
+use crate::{cluster_events, cluster_roles, fleet};
 use crate::{http, idle, reply, system};
 
 /// State that one core contributes to a server.
@@ -102,8 +102,13 @@ impl Server {
             lanes::spawn(Group::CONTROL, follow).detach();
         }
         if let Some(front) = sessions.core.front.clone().filter(|_| index == 0) {
+            let mut following = sessions.following.borrow_mut();
+            if let Some(fleet) = front.shared().fleet() {
+                let follow = fleet::follow(self.shared.clone(), sessions.core.access.clone(), fleet.clone());
+                following.push(lanes::spawn(Group::CONTROL, follow));
+            }
             let follow = cluster_events::follow(self.shared.clone(), front);
-            *sessions.following.borrow_mut() = Some(lanes::spawn(Group::CONTROL, follow));
+            following.push(lanes::spawn(Group::CONTROL, follow));
         }
         if let Some(limit) = self.shared.config.idle_timeout {
             lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&sessions), limit)).detach();
@@ -146,6 +151,9 @@ impl Server {
             self.shared.ready.store(true, SeqCst);
             let here = sessions::here(&self.shared).expect("core 0 has joined");
             *here.accepting.borrow_mut() = tasks;
+            if let Some(fleet) = here.fleet() {
+                fleet.join(config.advertised(cql_at));
+            }
             if let Some((listener, _)) = metrics {
                 // Keep this task out of `accepting`: health must be served until the process ends.
                 lanes::spawn(Group::CONTROL, http::serve(here, listener)).detach();
@@ -203,7 +211,10 @@ impl Server {
         Box::pin(async move {
             self.shared.ready.store(false, SeqCst);
             self.shared.stopping.store(true, SeqCst);
-            drop(sessions::here(&self.shared).map(|here| here.accepting.take()));
+            if let Some(here) = sessions::here(&self.shared) {
+                drop(here.accepting.take());
+                here.fleet().iter().for_each(|fleet| fleet.leave());
+            }
             let end = lanes::time::now() + deadline;
             self.on_sessions(end, |session| session.life.draining.set(true)).await;
             let finished =

@@ -81,8 +81,8 @@ pub(crate) struct Session {
     /// Memory account of the session's requests.
     pub(crate) account: RefCell<Arc<Account>>,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
-    /// True if the client registered for schema changes.
-    pub(crate) wants_schema: Cell<bool>,
+    /// Types of [`wire::EVENT_TYPES`] for which the client registered.
+    pub(crate) wanted_events: Cell<[bool; wire::EVENT_TYPES.len()]>,
     /// Client facts for `system.connections`.
     pub(crate) client: ClientFacts,
     pub(crate) life: Life,
@@ -165,7 +165,7 @@ impl Session {
             role: RefCell::new(None),
             account,
             keyspace: RefCell::new(None),
-            wants_schema: Cell::new(false),
+            wanted_events: Cell::default(),
             client: ClientFacts::new(),
             life,
             requests: Requests::default(),
@@ -349,7 +349,11 @@ impl Session {
     /// Appends an event and returns true if the client registered for it. Disconnects a client that
     /// does not read its answers.
     pub(crate) fn send_event(&self, event: &Event) -> bool {
-        if !self.wants_schema.get() {
+        let is_wanted = |name: &str| {
+            let wanted = self.wanted_events.get();
+            wire::EVENT_TYPES.iter().zip(wanted).any(|(kind, wanted)| wanted && *kind == name)
+        };
+        if !is_wanted(event.type_name()) {
             return false;
         }
         if self.unsent_bytes() > self.core.shared.config.output_bytes_max {

@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
+use cluster::Fleet;
 use lanes::Task;
 use rustc_hash::FxHashMap;
 use wire::Event;
@@ -20,8 +22,9 @@ pub(crate) struct Sessions {
     pub(crate) next_id: Cell<u64>,
     /// Tasks that accept connections. They are on core 0.
     pub(crate) accepting: RefCell<Vec<Task<()>>>,
-    /// Task that follows the events of a cluster. It is on core 0, and ends with this value.
-    pub(crate) following: RefCell<Option<Task<()>>>,
+    /// Tasks that follow a cluster and the other servers in front of it. They are on core 0, and end
+    /// with this value.
+    pub(crate) following: RefCell<Vec<Task<()>>>,
 }
 
 /// Returns a server's sessions on this core, or `None` before the core joined and after the server
@@ -48,6 +51,11 @@ impl Sessions {
         });
         sessions.core.shared.sessions.set(Rc::new(sessions.clone()));
         sessions
+    }
+
+    /// Returns the fleet of a server in front of a cluster.
+    pub(crate) fn fleet(&self) -> Option<Arc<Fleet>> {
+        self.core.front.as_ref().and_then(|front| front.shared().fleet().cloned())
     }
 
     /// Sends an event to the sessions that registered for it. Yields between sessions: there may be

@@ -1,4 +1,4 @@
-//! The tables that drivers read first: `system.local` and the empty `system.peers`. Also the trace
+//! The tables that drivers read first: `system.local` and `system.peers`. Also the trace
 //! tables that cqlsh reads, which stay empty.
 
 use std::net::SocketAddr;
@@ -11,6 +11,7 @@ use schema::CqlType;
 
 use crate::cells::{inet, int, text};
 use crate::core::ServerShared;
+use crate::fleet::Ring;
 use crate::options::{CQL_VERSION, PARTITIONER};
 use crate::sessions::Sessions;
 use crate::{clients, guardrails, level_usage, memory, nodes, running};
@@ -31,9 +32,9 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
     let core = &sessions.core;
     let registry = core.engine.registry();
     let cluster = core.front.as_ref().map(|front| front.shared().clone());
-    registry.add(local(core.shared.clone(), Rc::downgrade(&core.engine), cluster));
-    for (name, partition, columns) in [peers(), peers_v2()] {
-        registry.add(VirtualTable::new("system", name, 1, partition - 1, &columns, Vec::new));
+    registry.add(local(core.shared.clone(), Rc::downgrade(&core.engine), cluster.clone()));
+    for (shape, rows) in [(peers(), Ring::peers as PeerRows), (peers_v2(), Ring::peers_v2)] {
+        registry.add(peer_table(shape, rows, core.shared.clone(), cluster.clone()));
     }
     for (name, columns) in [("sessions", trace_sessions()), ("events", events())] {
         let clustering = usize::from(name == "events");
@@ -51,10 +52,10 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
 }
 
 /// Findings about the data that this server shows as its own.
-struct Shown {
-    datacenter: Arc<str>,
-    release_version: Arc<str>,
-    schema_version: Option<uuid::Uuid>,
+pub(crate) struct Shown {
+    pub(crate) datacenter: Arc<str>,
+    pub(crate) release_version: Arc<str>,
+    pub(crate) schema_version: Option<uuid::Uuid>,
 }
 
 impl Shown {
@@ -81,24 +82,50 @@ fn local(
     engine: Weak<dyn Engine>,
     cluster: Option<Arc<cluster::Shared>>,
 ) -> VirtualTable {
-    let shown = move || match &cluster {
-        Some(cluster) => Shown::of_cluster(cluster),
-        None => Shown::of_engine(&engine),
+    let row = move || match &cluster {
+        Some(cluster) => {
+            let shown = Shown::of_cluster(cluster);
+            let ring = Ring::new(&shared, cluster.fleet(), &shown, advertised(&shared));
+            local_row(&shared, &shown, ring.own_tokens())
+        }
+        None => {
+            // One node owns the whole ring, which one token expresses.
+            let token = i64::MIN.to_string();
+            let tokens = schema::value::encode_list([token.as_bytes()].into_iter());
+            local_row(&shared, &Shown::of_engine(&engine), tokens.into())
+        }
     };
-    let columns: Vec<(&str, CqlType)> =
-        local_row(&shared, &shown()).into_iter().map(|(name, ty, _)| (name, ty)).collect();
+    let columns: Vec<(&str, CqlType)> = row().into_iter().map(|(name, ty, _)| (name, ty)).collect();
     VirtualTable::new("system", "local", 1, 0, &columns, move || {
-        vec![local_row(&shared, &shown()).into_iter().map(|(_, _, value)| value).collect()]
+        vec![row().into_iter().map(|(_, _, value)| value).collect()]
     })
 }
 
-fn local_row(shared: &ServerShared, shown: &Shown) -> Vec<Cell> {
+/// Returns the address at which clients find this server.
+fn advertised(shared: &ServerShared) -> SocketAddr {
+    shared.config.advertised(shared.bound.get().map_or(shared.config.listen, |bound| bound.cql))
+}
+
+/// Rows of other servers.
+type PeerRows = fn(&Ring, &Shown) -> Vec<Vec<Option<Bytes>>>;
+
+fn peer_table(
+    (name, key, columns): Shape,
+    rows: PeerRows,
+    shared: Arc<ServerShared>,
+    cluster: Option<Arc<cluster::Shared>>,
+) -> VirtualTable {
+    VirtualTable::new("system", name, 1, key - 1, &columns, move || {
+        let Some(cluster) = &cluster else { return Vec::new() };
+        let shown = Shown::of_cluster(cluster);
+        rows(&Ring::new(&shared, cluster.fleet(), &shown, advertised(&shared)), &shown)
+    })
+}
+
+fn local_row(shared: &ServerShared, shown: &Shown, tokens: Bytes) -> Vec<Cell> {
     let config = &shared.config;
-    let bound = shared.bound.get().map_or(config.listen, |bound| bound.cql);
-    let advertised: SocketAddr = config.advertised(bound);
+    let advertised = advertised(shared);
     let uuid = |id: uuid::Uuid| Some(Bytes::copy_from_slice(id.as_bytes()));
-    // One node owns the whole ring, which one token expresses.
-    let tokens = schema::value::encode_list([i64::MIN.to_string()].iter().map(|token| token.as_bytes()));
     let (ip, port) = (advertised.ip(), i32::from(advertised.port()));
     let generation = i32::try_from(shared.started_s).unwrap_or(i32::MAX);
     vec![
@@ -120,7 +147,7 @@ fn local_row(shared: &ServerShared, shown: &Shown) -> Vec<Cell> {
         ("rpc_address", CqlType::Inet, inet(ip)),
         ("rpc_port", CqlType::Int, int(port)),
         ("schema_version", CqlType::Uuid, shown.schema_version.and_then(uuid)),
-        ("tokens", set_of_text(), Some(tokens.into())),
+        ("tokens", set_of_text(), Some(tokens)),
         ("truncated_at", CqlType::Map(Box::new(CqlType::Uuid), Box::new(CqlType::Blob)), None),
     ]
 }

@@ -30,7 +30,8 @@ const OTHER_VARIABLES: [&str; 5] =
 const FILE: &str = "fairlane.toml";
 
 /// Settings of a server in front of a cluster.
-const OF_CLUSTER: [&str; 4] = ["cluster_user", "datacenter", "rack", "node_window"];
+const OF_CLUSTER: [&str; 6] =
+    ["cluster_user", "datacenter", "rack", "fleet_keyspace", "peers", "node_window"];
 
 /// Settings of the data, of roles and of SQL, which a server in front of a cluster does not have.
 const OF_STORAGE: [&str; 23] = [
@@ -149,6 +150,10 @@ impl Loaded {
             EngineKind::Cluster if self.settings.contact.is_empty() => {
                 Err("--engine cluster needs nodes to connect to: give --contact HOST:PORT,....".to_owned())
             }
+            EngineKind::Cluster if self.settings.show_peers && self.has_no_address() => Err(
+                "--listen on all addresses does not tell at which one drivers and the other fronts find this one:                  give --advertise HOST, or --peers none behind a load balancer."
+                    .to_owned(),
+            ),
             EngineKind::Cluster => match OF_STORAGE.iter().find(|name| given(name)) {
                 Some(name) => Err(format!(
                     "{name} has no effect with --engine cluster, which keeps no data and has no SQL yet: leave it out."
@@ -160,6 +165,10 @@ impl Loaded {
                 None => Ok(()),
             },
         }
+    }
+
+    fn has_no_address(&self) -> bool {
+        self.settings.advertise.is_none() && self.settings.listen.ip().is_unspecified()
     }
 
     /// Returns all settings as a `fairlane.toml`, each with its help, flag, variable and source.

@@ -138,6 +138,9 @@ fn settings_without_effect_in_front_of_a_cluster_are_refused_by_name() {
         loaded(&["--config", printed.path()], &[]).expect("what is printed can be loaded").settings;
     let ports: Vec<u16> = settings.contact.iter().map(std::net::SocketAddr::port).collect();
     assert_eq!((settings.engine, ports), (EngineKind::Cluster, vec![9042, 9043]));
+    refused(&with(["--listen", "0.0.0.0:9042"]), "give --advertise HOST");
+    refused(&with(["--peers", "all"]), "fleet or none");
+    refused(&["--peers", "none"], "peers has no effect without --engine cluster");
     refused(&["--node-window", "64"], "node_window has no effect without --engine cluster");
     refused(&with(["--node-window", "0"]), "a whole number from 1 to 32768");
     for name in OF_STORAGE.into_iter().chain(OF_CLUSTER) {

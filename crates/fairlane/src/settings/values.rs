@@ -37,6 +37,15 @@ pub(crate) fn engine_kind(text: &str) -> Result<EngineKind, String> {
     }
 }
 
+/// Parses whether drivers find the other servers in front of a cluster.
+pub(crate) fn shows_peers(text: &str) -> Result<bool, String> {
+    match text {
+        "fleet" => Ok(true),
+        "none" => Ok(false),
+        _ => Err("fleet or none".into()),
+    }
+}
+
 /// Parses addresses of nodes. A host may have several addresses: the first counts.
 pub(crate) fn contacts(text: &str) -> Result<Vec<SocketAddr>, String> {
     let with_port = |host: &str| match host.parse::<std::net::IpAddr>() {
