@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lanes::Group;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use wire::{Envelope, Request, Version};
 
 use crate::Refusal;
@@ -27,6 +28,10 @@ use crate::windows::Division;
 /// the cluster one check.
 const LOGIN_KEPT: Duration = Duration::from_secs(60);
 
+/// Passwords of a role with sessions that are compared at a login, at most: the newest ones. Others
+/// are asked of the cluster.
+const TOKENS_MAX: usize = 8;
+
 /// Time after which an unused connection is closed.
 const UNUSED_MAX: Duration = Duration::from_secs(300);
 
@@ -40,7 +45,8 @@ const DIVIDE_EVERY: Duration = Duration::from_millis(100);
 pub struct Front {
     pub(crate) shared: Arc<Shared>,
     pub(crate) plans: CorePlans,
-    roles: RefCell<FxHashMap<Arc<str>, Weak<Role>>>,
+    /// Roles with sessions, by name: one for each password, the newest last.
+    roles: RefCell<FxHashMap<Arc<str>, Vec<Weak<Role>>>>,
     topology: CoreTopology,
     /// Nodes of the last topology that this core has used.
     nodes: RefCell<Rc<Nodes>>,
@@ -116,12 +122,20 @@ impl Front {
     /// Returns the role of a client whose SASL token a node has accepted lately. `None`: the
     /// cluster has to be asked.
     pub fn kept_login(&self, name: &str, token: &[u8]) -> Option<Rc<Role>> {
-        self.role(name).filter(|role| role.was_accepted(token, LOGIN_KEPT.as_nanos() as u64))
+        let kept_ns = LOGIN_KEPT.as_nanos() as u64;
+        self.roles_named(name).into_iter().find(|role| role.was_accepted(token, kept_ns))
     }
 
-    /// Returns a role with sessions that go on.
-    fn role(&self, name: &str) -> Option<Rc<Role>> {
-        self.roles.borrow().get(name).and_then(Weak::upgrade).filter(|role| !role.is_ended())
+    /// Returns the roles of a name with sessions that go on, by their passwords: the newest first.
+    fn roles_named(&self, name: &str) -> SmallVec<[Rc<Role>; 1]> {
+        let roles = self.roles.borrow();
+        let roles = roles.get(name).into_iter().flatten().rev().filter_map(Weak::upgrade);
+        roles.filter(|role| !role.is_ended()).take(TOKENS_MAX).collect()
+    }
+
+    fn role(&self, name: &str, token: Option<&Bytes>) -> Option<Rc<Role>> {
+        let token = token.map(|token| &**token);
+        self.roles_named(name).into_iter().find(|role| role.has_token(token))
     }
 
     /// Logs a client in at the cluster, with its SASL token. `name`: the role in the token.
@@ -157,19 +171,31 @@ impl Front {
         }
         let memory = self.shared.memory.clone();
         let new = || Reading { group: Rc::new(Cell::new(group)), memory };
-        let reading = self.role(name).map_or_else(new, |role| role.reading().clone());
+        let reading = self.role(name, token).map_or_else(new, |role| role.reading().clone());
         let connection = open(node, version, token, None, reading.clone()).await?;
         // Another login of the role may have finished meanwhile.
-        let role = self.role(name).unwrap_or_else(|| {
+        let role = self.role(name, token).unwrap_or_else(|| {
+            // Its password may have been changed: sessions with the old one end.
+            for other in self.roles_named(name) {
+                lanes::spawn(Group::CONTROL, other.check(node, version)).detach();
+            }
             let role = Rc::new(Role::new(name.into(), token.cloned(), reading, self.logins.clone()));
-            self.roles.borrow_mut().insert(role.name().clone(), Rc::downgrade(&role));
+            self.add(&role);
             role
         });
-        if let Some(token) = token {
-            role.accepted(token.clone());
-        }
+        role.accepted();
         role.keep(connection);
         Ok(role)
+    }
+
+    fn add(&self, role: &Rc<Role>) {
+        let mut roles = self.roles.borrow_mut();
+        let named = roles.entry(role.name().clone()).or_default();
+        if named.len() == named.capacity() {
+            // The amortized cost of a login is constant.
+            named.retain(|role| role.strong_count() > 0);
+        }
+        named.push(Rc::downgrade(role));
     }
 
     /// Opens a connection of a role in a keyspace, so that a node judges it.
@@ -226,15 +252,18 @@ impl Front {
 
     /// Returns the roles with open sessions on this core.
     pub fn roles(&self) -> Vec<Rc<Role>> {
-        self.roles.borrow().values().filter_map(Weak::upgrade).collect()
+        self.roles.borrow().values().flatten().filter_map(Weak::upgrade).collect()
     }
 
     fn close_unused(&self) {
         let since_ns = lanes::time::monotonic_ns().saturating_sub(UNUSED_MAX.as_nanos() as u64);
-        self.roles.borrow_mut().retain(|_, role| {
-            let role = role.upgrade();
-            role.iter().for_each(|role| role.close_unused(since_ns));
-            role.is_some()
+        self.roles.borrow_mut().retain(|_, named| {
+            named.retain(|role| {
+                let role = role.upgrade();
+                role.iter().for_each(|role| role.close_unused(since_ns));
+                role.is_some()
+            });
+            !named.is_empty()
         });
     }
 }

@@ -1,4 +1,7 @@
 //! A role of the cluster on one core: its credentials, and its connections to nodes.
+//!
+//! A role with two passwords is two of these: sessions never use connections that were opened with
+//! another password. The older one is checked when a client logs in with the newer one.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -41,8 +44,8 @@ enum Kept {
 /// A role with open sessions. Dropping it closes its connections.
 pub struct Role {
     name: Arc<str>,
-    /// SASL token of its last login. `None`: the cluster wants no credentials.
-    token: RefCell<Option<Bytes>>,
+    /// SASL token of its sessions. `None`: the cluster wants no credentials.
+    token: Option<Bytes>,
     /// Time of its last login that a node has checked, ns of the monotonic clock.
     checked_ns: Cell<u64>,
     kept: RefCell<FxHashMap<ConnectionKey, Kept>>,
@@ -66,7 +69,7 @@ impl Role {
     pub(crate) fn new(name: Arc<str>, token: Option<Bytes>, reading: Reading, logins: Rc<Logins>) -> Role {
         Role {
             name,
-            token: RefCell::new(token),
+            token,
             checked_ns: Cell::new(lanes::time::monotonic_ns()),
             kept: RefCell::default(),
             roles_asked_ns: Cell::new(0),
@@ -110,12 +113,19 @@ impl Role {
     /// Returns true if a node has accepted this token within the last `ns`.
     pub(crate) fn was_accepted(&self, token: &[u8], ns: u64) -> bool {
         let is_recent = lanes::time::monotonic_ns().saturating_sub(self.checked_ns.get()) < ns;
-        is_recent && self.token.borrow().as_ref().is_some_and(|own| own.ct_eq(token).into())
+        is_recent && self.has_token(Some(token))
     }
 
-    /// Stores a token that a node has accepted.
-    pub(crate) fn accepted(&self, token: Bytes) {
-        *self.token.borrow_mut() = Some(token);
+    /// Returns true if its sessions have this token.
+    pub(crate) fn has_token(&self, token: Option<&[u8]>) -> bool {
+        match (&self.token, token) {
+            (Some(own), Some(token)) => own.ct_eq(token).into(),
+            (own, token) => own.is_none() && token.is_none(),
+        }
+    }
+
+    /// Counts its token as accepted by a node now.
+    pub(crate) fn accepted(&self) {
         self.checked_ns.set(lanes::time::monotonic_ns());
     }
 
@@ -196,21 +206,25 @@ impl Role {
         true
     }
 
-    /// Opens a connection with the token of the last login, and once more with the next one if
-    /// that is refused and a client has logged in with another meanwhile.
+    /// Opens a connection. A node that refuses the token ends the role.
     async fn open(&self, key: &ConnectionKey, version: Version) -> Opened {
         let _place = self.logins.enter(key.node).await?;
-        loop {
-            let token = self.token.borrow().clone();
-            match open(key.node, version, token.as_ref(), key.keyspace.as_deref(), self.reading.clone()).await
-            {
-                Err(Refusal::Credentials(_)) if *self.token.borrow() == token => {
-                    self.is_ended.set(true);
-                    return Err(Refusal::Ended);
-                }
-                Err(Refusal::Credentials(_)) => {}
-                opened => return opened,
+        let keyspace = key.keyspace.as_deref();
+        match open(key.node, version, self.token.as_ref(), keyspace, self.reading.clone()).await {
+            Err(Refusal::Credentials(_)) => {
+                self.is_ended.set(true);
+                Err(Refusal::Ended)
             }
+            opened => opened,
+        }
+    }
+
+    /// Asks a node whether it still accepts the token, by opening a connection.
+    pub(crate) async fn check(self: Rc<Self>, node: SocketAddr, version: Version) {
+        let key = ConnectionKey { node, version: version.number(), keyspace: None };
+        if let Ok(connection) = self.open(&key, version).await {
+            self.accepted();
+            self.keep(connection);
         }
     }
 

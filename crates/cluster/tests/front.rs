@@ -53,10 +53,11 @@ enum Act {
     Large(usize),
 }
 
-/// A node. It accepts every client that has [`TOKEN`].
+/// A node. It accepts every client that has its token, which is [`TOKEN`] at first.
 #[derive(Clone)]
 struct Node {
     address: SocketAddr,
+    token: Rc<Cell<&'static [u8]>>,
     /// Messages that it got, by opcode and text.
     seen: Rc<RefCell<Vec<String>>>,
     /// Streams of statements that wait for their answers, and the number of those to be answered.
@@ -69,7 +70,8 @@ impl Node {
     fn start(script: impl Fn(&str) -> Act + Clone + 'static) -> Node {
         let listener = lanes::net::listen(([127, 0, 0, 1], 0).into(), false).expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let node = Node { address, seen: Rc::default(), held: Rc::default(), to_answer: Rc::default() };
+        let (seen, held, to_answer) = Default::default();
+        let node = Node { address, token: Rc::new(Cell::new(TOKEN)), seen, held, to_answer };
         let own = node.clone();
         let accept = async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -127,7 +129,7 @@ impl Node {
                 self.see("STARTUP");
                 return true;
             }
-            Request::AuthResponse(token) if token == Some(TOKEN) => {
+            Request::AuthResponse(token) if token == Some(self.token.get()) => {
                 self.see("AUTH_RESPONSE");
                 encoder.auth_success(stream, None).expect("short");
                 return true;
@@ -334,6 +336,23 @@ fn equal_password_is_asked_once_and_a_wrong_one_is_answered_by_the_node() {
         let wrong = Some(Bytes::from_static(b"\0ann\0wrong"));
         let refused = front.log_in(Version::V5, "ann", wrong, Group::CONTROL).await;
         assert!(matches!(refused, Err(Refusal::Credentials(answer)) if answer.opcode == Opcode::Error));
+    });
+}
+
+#[test]
+fn old_password_ends_its_role_after_a_login_with_a_new_one() {
+    on_lane(|| async {
+        let node = Node::start(|_| Act::Void);
+        let front = front(&[node.address]).await;
+        let old = log_in(&front).await;
+        node.token.set(b"\0ann\0new");
+        let new = Some(Bytes::from_static(b"\0ann\0new"));
+        let new = front.log_in(Version::V5, "ann", new, Group::CONTROL).await.expect("the new token");
+        assert!(!Rc::ptr_eq(&old, &new), "they share no connection");
+        node.wait(|_| old.is_ended()).await;
+        assert_eq!(front.send(&old, &query("SELECT 1", true, Some("ks"))).await, Err(Refusal::Ended));
+        assert!(is_void(&front.send(&new, &query("SELECT 2", true, None)).await.expect("it goes on")));
+        assert!(front.kept_login("ann", TOKEN).is_none());
     });
 }
 

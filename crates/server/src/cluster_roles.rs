@@ -8,6 +8,8 @@ use cluster::{ClusterRole, Front, Refusal};
 use wire::{Envelope, FailureKind, Response};
 
 use crate::core::Core;
+use crate::session::Session;
+use crate::{failure, sessions};
 
 /// Age at which what the cluster says about a role is asked again.
 const ASK_EVERY: Duration = Duration::from_secs(60);
@@ -24,18 +26,18 @@ pub(crate) async fn follow(core: &Core, front: &Front, remote: &Rc<cluster::Role
     if !remote.has_to_ask_for_roles(ASK_EVERY.as_nanos() as u64) && core.access.knows_role(name) {
         return Ok(());
     }
-    let alone = |can_login| vec![ClusterRole { name: name.to_string(), can_login, is_superuser: false }];
     let granted = match front.granted_roles(remote, front.shared().version(), name).await {
         Ok(granted) => granted,
         // A cluster that lists no roles: the role has no others.
-        Err(Refusal::Answered(answer)) if is_judgement(&answer) => alone(true),
+        Err(Refusal::Answered(answer)) if is_judgement(&answer) => {
+            vec![ClusterRole { name: name.to_string(), can_login: true, is_superuser: false }]
+        }
         Err(Refusal::Answered(answer)) => {
             let refusal = Refusal::Answered(answer);
             return Err(Refusal::Unsent(format!("it does not list the roles of {name}: {refusal}")));
         }
         Err(Refusal::Ended) => {
-            // Its sessions end by that.
-            let _ = core.access.copy_role(name, alone(false)).await;
+            end_sessions(core, remote);
             return Err(Refusal::Ended);
         }
         Err(other) => return Err(other),
@@ -43,6 +45,15 @@ pub(crate) async fn follow(core: &Core, front: &Front, remote: &Rc<cluster::Role
     core.access.copy_role(name, granted).await.map_err(|error| Refusal::NoMemory(error.to_string()))?;
     remote.asked_for_roles();
     Ok(())
+}
+
+/// Ends the sessions of a role whose password a node has refused. Those of the same name with
+/// another password go on.
+fn end_sessions(core: &Core, remote: &Rc<cluster::Role>) {
+    let Some(sessions) = sessions::here(&core.shared) else { return };
+    let is_its = |session: &Rc<Session>| session.remote().is_some_and(|own| Rc::ptr_eq(&own, remote));
+    let all: Vec<Rc<Session>> = sessions.by_id.borrow().values().filter(|s| is_its(s)).cloned().collect();
+    all.iter().for_each(|session| session.end_with(&failure::unbound(access::ended(remote.name()))));
 }
 
 /// Returns true for an error that is about the question, and not about the state of the nodes.
