@@ -51,6 +51,14 @@ pub fn count_tokens(text: &str) -> Result<u32, SyntaxError> {
     parser::count_tokens(text)
 }
 
+/// Returns true if the text has the reserved word IF. In a statement that changes data it begins a
+/// condition. Reads the tokens up to that word, or up to the first that is none, without parsing
+/// them: syntax that this crate does not know is no obstacle.
+#[must_use]
+pub fn has_if(text: &str) -> bool {
+    parser::has_if(text)
+}
+
 /// Parses like [`parse`], and also returns the number of tokens. That number measures the size of
 /// the tree and the work on it.
 ///

@@ -16,9 +16,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cluster::{Front, Outgoing, Refusal, ReplicaOrder, Route, StatementClass, WORD_WITHIN_BYTES};
-use cql::ast::{IfClause, ListServiceLevels, Statement as Tree};
+use cql::ast::{ListServiceLevels, Statement as Tree};
 use sched::control::ClassId;
-use wire::{Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request};
+use wire::{
+    Batch, Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request,
+    Statement as BatchStatement,
+};
 use workload::WaitingStatement;
 
 use crate::answers::{Encoding, deliver};
@@ -43,10 +46,19 @@ const OWN_TABLES: [&str; 9] = [
     "running_statements",
 ];
 
+/// Bytes of a text that are searched for a condition, at most. Longer texts count as unconditional.
+/// 32 KiB take about 30 µs.
+const SEARCHED_BYTES_MAX: usize = 32 << 10;
+
+/// Statements of a BATCH that are searched for a condition, at most.
+const SEARCHED_STATEMENTS_MAX: usize = 100;
+
 /// A request for a node.
 pub(crate) struct Relayed {
     outgoing: Outgoing,
     work: RelayWork,
+    /// True for a conditional write.
+    is_conditional: bool,
     /// Text for the list of running statements, until it is in there.
     text: Option<RelayedText>,
 }
@@ -97,7 +109,7 @@ pub(crate) fn relay(
         return Err(ended(session));
     }
     let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
-    let Target { work, class, consistency, route, text } = target;
+    let Target { work, class, consistency, is_conditional, route, text } = target;
     request.form.consistency = consistency;
     request.form.kind = match class {
         StatementClass::Read => StatementKind::Read,
@@ -116,7 +128,7 @@ pub(crate) fn relay(
     let outgoing = Outgoing {
         effective: request.effective.clone(),
         class: similar_to(envelope.opcode, route.as_ref()),
-        order: order_of(consistency, route.as_ref()),
+        order: order_of(consistency, is_conditional),
         route,
         was_sent: Cell::new(false),
         until_ns: request.times.began_ns.saturating_add(limit_ns),
@@ -127,7 +139,7 @@ pub(crate) fn relay(
         flags: envelope.flags,
         body: detached(envelope).body,
     };
-    Ok(Some(Relay::Ready(Box::new(Relayed { outgoing, work, text }))))
+    Ok(Some(Relay::Ready(Box::new(Relayed { outgoing, work, is_conditional, text }))))
 }
 
 /// Ends a session whose password a node has refused. Returns the error.
@@ -142,6 +154,8 @@ struct Target {
     work: RelayWork,
     class: StatementClass,
     consistency: Consistency,
+    /// True for a conditional write.
+    is_conditional: bool,
     route: Option<Route>,
     /// Text of its statement, for the list of those that run.
     text: Option<RelayedText>,
@@ -149,7 +163,7 @@ struct Target {
 
 impl Target {
     fn new(work: RelayWork, class: StatementClass, consistency: Consistency) -> Target {
-        Target { work, class, consistency, route: None, text: None }
+        Target { work, class, consistency, is_conditional: false, route: None, text: None }
     }
 }
 
@@ -163,9 +177,9 @@ fn similar_to(opcode: Opcode, route: Option<&Route>) -> ClassId {
 
 /// Returns the order in which replicas are tried. Conditional writes, and reads of them, meet at
 /// one coordinator.
-fn order_of(consistency: Consistency, route: Option<&Route>) -> ReplicaOrder {
+fn order_of(consistency: Consistency, is_conditional: bool) -> ReplicaOrder {
     let is_serial = matches!(consistency, Consistency::Serial | Consistency::LocalSerial);
-    match is_serial || route.is_some_and(|route| route.plan.is_conditional) {
+    match is_serial || is_conditional {
         true => ReplicaOrder::Ring,
         false => ReplicaOrder::LeastLoaded,
     }
@@ -195,7 +209,8 @@ fn target(
             let class = class_of(query.text)?;
             let text = Some(sent(query.text));
             let target = Target::new(work_of(query.text, class)?, class, query.params.consistency);
-            Some(Target { text, ..target })
+            let is_conditional = class == StatementClass::Write && is_conditional(query.text);
+            Some(Target { text, is_conditional, ..target })
         }
         Request::Prepare(prepare) if is_own(prepare.text, request.keyspace_of(prepare.keyspace)) => None,
         Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
@@ -216,28 +231,46 @@ fn target(
             let route = Route::of(&plan, &execute.params.values);
             let target =
                 Target::new(work_of(&plan.text, plan.class)?, plan.class, execute.params.consistency);
-            Some(Target { route, text: Some(RelayedText::Prepared(plan)), ..target })
+            let is_conditional = plan.is_conditional;
+            Some(Target { is_conditional, route, text: Some(RelayedText::Prepared(plan)), ..target })
         }
         Request::Batch(batch) => {
             let consistency = batch.params.consistency;
-            Some(Target::new(RelayWork::Pass, StatementClass::Write, consistency))
+            let (is_conditional, route) = condition_and_route(front, &batch);
+            let target = Target::new(RelayWork::Pass, StatementClass::Write, consistency);
+            Some(Target { is_conditional, route, ..target })
         }
         _ => None,
     })
 }
 
-/// Returns true for a conditional write. A text that is too long to be parsed here, or that this
-/// server does not know, counts as none.
+/// Returns true if a text that changes data does so under a condition.
 fn is_conditional(text: &str) -> bool {
-    if text.len() > INLINE_TEXT_BYTES || !names(text, "if") {
-        return false;
+    text.len() <= SEARCHED_BYTES_MAX && names(text, "if") && cql::has_if(text)
+}
+
+/// Returns true for a BATCH with a condition, and the partition of its first prepared statement
+/// with a known one. All statements of a conditional BATCH are for one partition.
+fn condition_and_route(front: &Front, batch: &Batch<'_>) -> (bool, Option<Route>) {
+    let (mut has_condition, mut route, mut bytes_left) = (false, None, SEARCHED_BYTES_MAX);
+    for entry in batch.iter().take(SEARCHED_STATEMENTS_MAX) {
+        match entry.statement {
+            BatchStatement::Text(text) if !has_condition && text.len() <= bytes_left => {
+                bytes_left -= text.len();
+                has_condition = is_conditional(text);
+            }
+            BatchStatement::Text(_) => {}
+            BatchStatement::Prepared(id) => {
+                let Some(plan) = front.plan(id) else { continue };
+                has_condition |= plan.is_conditional;
+                route = route.or_else(|| Route::of(&plan, &entry.values));
+            }
+        }
+        if has_condition && route.is_some() {
+            break;
+        }
     }
-    match cql::parse(text) {
-        Ok(Tree::Insert(insert)) => insert.if_not_exists,
-        Ok(Tree::Update(update)) => update.condition != IfClause::None,
-        Ok(Tree::Delete(delete)) => delete.condition != IfClause::None,
-        _ => false,
-    }
+    (has_condition, route)
 }
 
 /// Returns the part of a text that lists of statements show.
@@ -369,7 +402,7 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
     let (Some(front), Some(role)) = (front, remote) else {
         return Relayable::Refused(Refusal::Unsent("the session has not logged in".to_owned()));
     };
-    let Relayed { outgoing, work, .. } = relayed;
+    let Relayed { outgoing, work, is_conditional: has_condition, .. } = relayed;
     let asked = async {
         match work {
             RelayWork::Pass => front.send(&role, &outgoing).await.map(Relayable::Answer),
@@ -389,8 +422,7 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
             }
         }
     };
-    let is_conditional = outgoing.route.as_ref().is_some_and(|route| route.plan.is_conditional);
-    let unanswered = |text| Relayable::Unanswered { text, is_conditional };
+    let unanswered = |text| Relayable::Unanswered { text, is_conditional: has_condition };
     match lanes::time::timeout(limit, asked).await {
         Ok(Ok(result)) => result,
         Ok(Err(lost @ Refusal::Lost(_))) => unanswered(lost.to_string()),
@@ -468,6 +500,20 @@ fn put(session: &Rc<Session>, stream: i16, answer: Envelope) -> Result<(), Failu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn condition_is_the_word_if_outside_of_values_names_and_comments() {
+        let check = |text: &str, expected| assert_eq!(is_conditional(text), expected, "{text}");
+        check("INSERT INTO t (k) VALUES (1) IF NOT EXISTS", true);
+        check("UPDATE t SET v = 1 WHERE k = 1\nif v = 2", true);
+        check("BEGIN BATCH DELETE FROM t WHERE k = 1 IF EXISTS; APPLY BATCH", true);
+        check("UPDATE t SET a.b.c @ 3 WHERE k = 1 IF v = 2", false);
+        check("INSERT INTO t (k) VALUES ('what if')", false);
+        check("UPDATE t SET \"if\" = 1 /* if */ WHERE k = 1 -- if", false);
+        check("INSERT INTO t (iff) VALUES ($$ if $$)", false);
+        let long = format!("INSERT INTO t (k) VALUES ('{}') IF NOT EXISTS", "x".repeat(SEARCHED_BYTES_MAX));
+        check(&long, false);
+    }
 
     #[test]
     fn reads_of_tables_that_show_this_server_and_statements_on_levels_are_its_own() {

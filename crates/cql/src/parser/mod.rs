@@ -64,6 +64,19 @@ pub(crate) fn count_tokens(text: &str) -> Result<u32> {
     }
 }
 
+/// Returns true if the text has the reserved word IF.
+pub(crate) fn has_if(text: &str) -> bool {
+    let mut lexer = Lexer::new(text);
+    loop {
+        let token = lexer.next();
+        match token.kind {
+            TokenKind::End | TokenKind::Error(_) => return false,
+            TokenKind::Word if token.text.eq_ignore_ascii_case("if") => return true,
+            _ => {}
+        }
+    }
+}
+
 fn takes_markers(statement: &Statement) -> bool {
     matches!(
         statement,

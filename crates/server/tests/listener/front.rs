@@ -1,11 +1,15 @@
 //! A server in front of a cluster, of one node: another server.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::common::{ADMIN, Answer, TestServer, settings};
 use lanes::Group;
 use server::ServerConfig;
-use wire::{Compression, Execute, Query, Request, Version};
+use wire::{
+    Batch, BatchBuf, BatchEntry, BatchKind, BatchParams, Compression, Execute, FailureKind, Query, Request,
+    Values, Version,
+};
 
 /// Starts a node, and a front of one core before it.
 fn start() -> (TestServer, TestServer) {
@@ -83,18 +87,7 @@ fn running_statements_show_texts_for_nodes_without_values() {
     let mut client = front.client(Version::V5, ADMIN);
     let (id, _) =
         client.prepare("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system'");
-    let (release, released) = mpsc::channel::<()>();
-    let (block, is_blocked) = mpsc::channel::<()>();
-    let lanes = node.lanes.clone();
-    // The node answers nothing while its core waits here.
-    #[expect(clippy::disallowed_methods, reason = "the test waits outside of the lanes")]
-    let blocked = std::thread::spawn(move || {
-        lanes.block_on(0, Group::CONTROL, move || async move {
-            block.send(()).expect("the test waits");
-            released.recv().expect("the test goes on");
-        });
-    });
-    is_blocked.recv().expect("the core waits");
+    let blocked = Blocked::start(&node);
     let text = "SELECT id FROM system_schema.types WHERE id = 'secret'";
     client.queue(&Request::Query(Query { text, ..Query::default() }));
     client.queue(&Request::Execute(Execute { id: &id, ..Execute::default() }));
@@ -111,7 +104,60 @@ fn running_statements_show_texts_for_nodes_without_values() {
         "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?",
     ];
     testkit::until("both are shown", || expected.iter().all(|text| shown().contains(text)));
-    release.send(()).expect("the core waits");
-    blocked.join().expect("no panic");
+    blocked.end();
     assert!(client.receive().is_some() && client.receive().is_some());
+}
+
+/// The core of a node that answers nothing.
+struct Blocked {
+    release: mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Blocked {
+    fn start(node: &TestServer) -> Blocked {
+        let (release, released) = mpsc::channel::<()>();
+        let (block, is_blocked) = mpsc::channel::<()>();
+        let lanes = node.lanes.clone();
+        #[expect(clippy::disallowed_methods, reason = "the test waits outside of the lanes")]
+        let thread = std::thread::spawn(move || {
+            lanes.block_on(0, Group::CONTROL, move || async move {
+                block.send(()).expect("the test waits");
+                released.recv().expect("the test goes on");
+            });
+        });
+        is_blocked.recv().expect("the core waits");
+        Blocked { release, thread }
+    }
+
+    fn end(self) {
+        self.release.send(()).expect("the core waits");
+        self.thread.join().expect("no panic");
+    }
+}
+
+#[test]
+fn unanswered_conditional_writes_time_out_as_such() {
+    let node = TestServer::start(1, settings());
+    let request_timeout = Duration::from_millis(200);
+    let front = TestServer::start_front(&node, ServerConfig { request_timeout, ..settings() });
+    let mut client = front.client(Version::V5, ADMIN);
+    client.run("SELECT * FROM system_schema.tables");
+    let blocked = Blocked::start(&node);
+    let mut check = |request: Request<'_>, expected: &str| {
+        let Answer::Error(failure) = client.ask(&request) else { panic!("an error") };
+        let FailureKind::WriteTimeout { write_type, .. } = &failure.kind else { panic!("{failure:?}") };
+        assert_eq!(write_type, expected, "{request:?}");
+    };
+    let query = |text| Request::Query(Query { text, ..Query::default() });
+    check(query("INSERT INTO ks.t (k) VALUES (1)"), "SIMPLE");
+    check(query("INSERT INTO ks.t (k) VALUES (1) IF NOT EXISTS"), "CAS");
+    for (text, expected) in [("", "BATCH"), (" IF v = 2", "CAS")] {
+        let text = format!("UPDATE ks.t SET v = 1 WHERE k = 1{text}");
+        let mut entries = BatchBuf::new();
+        let statement = wire::Statement::Text(&text);
+        entries.push(BatchEntry { statement, values: Values::default() }).expect("short");
+        check(Request::Batch(Batch::new(BatchKind::Logged, &entries, BatchParams::default())), expected);
+    }
+    blocked.end();
 }
