@@ -205,7 +205,7 @@ impl Cores {
         event_sink: &EventSink,
         logger: &Logger,
     ) -> Result<(), String> {
-        let account = account(settings)?;
+        let account = account(settings.cluster_user.clone(), std::env::var(CLUSTER_PASSWORD_VARIABLE).ok())?;
         let levels = self.levels(settings, memory_bytes);
         let fleet = FleetOptions {
             keyspace: settings.fleet_keyspace.clone(),
@@ -343,13 +343,18 @@ pub(crate) fn restore_table(lanes: &Lanes, from: &Path, table: &str) -> Result<(
 /// Returns the front's own role at the cluster.
 ///
 /// # Errors
-/// The role has no password.
-fn account(settings: &Settings) -> Result<Option<Account>, String> {
-    let Some(user) = settings.cluster_user.clone() else { return Ok(None) };
-    let password = std::env::var(CLUSTER_PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
-    let missing =
-        || format!("--cluster-user {user} has no password: give it in {CLUSTER_PASSWORD_VARIABLE}.");
-    Ok(Some(Account { password: password.ok_or_else(missing)?, user: user.clone() }))
+/// The role has no password, or the password has no role.
+fn account(user: Option<String>, password: Option<String>) -> Result<Option<Account>, String> {
+    match (user, password.filter(|password| !password.is_empty())) {
+        (Some(user), Some(password)) => Ok(Some(Account { user, password })),
+        (Some(user), None) => {
+            Err(format!("--cluster-user {user} has no password: give it in {CLUSTER_PASSWORD_VARIABLE}."))
+        }
+        (None, Some(_)) => Err(format!(
+            "{CLUSTER_PASSWORD_VARIABLE} has no effect without --cluster-user: give the role, or leave it out."
+        )),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Starts the thread that finds the nodes of the cluster.
@@ -432,4 +437,28 @@ async fn open_access(
 /// Returns the message for an error of `storage`, which contains the remedy.
 fn cannot_open(error: engine::Error) -> String {
     format!("the server cannot open its data: {error}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn role_at_the_cluster_and_its_password_come_together() {
+        let of = |user: Option<&str>, password: Option<&str>| {
+            account(user.map(str::to_owned), password.map(str::to_owned))
+        };
+        assert_eq!(of(None, None), Ok(None));
+        assert_eq!(of(None, Some("")), Ok(None), "an empty variable is none");
+        let both = of(Some("fairlane"), Some("secret")).expect("both").expect("a role");
+        assert_eq!((&*both.user, &*both.password), ("fairlane", "secret"));
+        for (user, password, expected) in [
+            (Some("fairlane"), None, "has no password"),
+            (Some("fairlane"), Some(""), "has no password"),
+            (None, Some("secret"), "without --cluster-user"),
+        ] {
+            let refused = of(user, password).expect_err("one is missing");
+            assert!(refused.contains(expected) && !refused.contains("secret"), "{refused}");
+        }
+    }
 }
