@@ -84,13 +84,13 @@ impl Access {
     }
 
     /// Takes the slot of a password check elsewhere, until the result is dropped. A password that
-    /// needs no check needs no slot.
+    /// needs no check needs no slot. Superusers that are known have slots of their own.
     ///
     /// # Errors
     /// Returns [`AuthError::Overloaded`] if the name, its address or this core has too many checks
     /// in progress.
-    pub fn take_slot(&self, attempt: Attempt) -> Result<Slots<'_>, AuthError> {
-        self.take_slots(attempt, ITERATIONS, false)
+    pub fn take_slot(&self, attempt: Attempt, user: &str) -> Result<Slots<'_>, AuthError> {
+        self.take_slots(attempt, ITERATIONS, self.snapshot().roles.is_superuser(user))
     }
 
     fn take_slots(

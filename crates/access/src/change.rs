@@ -12,7 +12,7 @@
 //! changes of each role.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +24,7 @@ use workload::LevelSpec;
 
 use crate::access::{Access, SharedAccess};
 use crate::login::{Identity, Login, ended};
-use crate::plan::{Actor, Planner, copy_edits};
+use crate::plan::{Actor, Planner, copy_edits, drop_edits};
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::Verifier;
@@ -130,7 +130,7 @@ impl Drop for JobSlot<'_> {
 
 impl SharedAccess {
     /// Returns the `Access` of this core.
-    fn on_this_core(&self) -> Option<Rc<Access>> {
+    pub(crate) fn on_this_core(&self) -> Option<Rc<Access>> {
         self.cores.with(Weak::upgrade).flatten()
     }
 }
@@ -143,6 +143,8 @@ pub(crate) enum Job {
     SchemaChange(SchemaChange),
     /// A role as a cluster has it: itself, and the roles granted to it.
     CopyRole { role: String, granted: Vec<ClusterRole> },
+    /// Copies of a cluster's roles that nothing needs.
+    DropCopies(BTreeSet<RoleName>),
 }
 
 impl Access {
@@ -296,13 +298,14 @@ impl Access {
     async fn plan(&self, actor: &Actor, job: &Job) -> Result<Vec<Edit>, Error> {
         let (keyspace, verifier) = match job {
             Job::Statement { keyspace, verifier, .. } => (keyspace.as_deref(), verifier.as_ref()),
-            Job::SchemaChange(_) | Job::CopyRole { .. } => (None, None),
+            Job::SchemaChange(_) | Job::CopyRole { .. } | Job::DropCopies(_) => (None, None),
         };
         let planned = self.with_planner(actor, keyspace, verifier, async |planner| match job {
             Job::Statement { .. } if !planner.has_actor() => Err(ended(&actor.role)),
             Job::Statement { statement, .. } => planner.plan(statement),
             Job::SchemaChange(change) => Ok(planner.after_schema_change(change)),
             Job::CopyRole { role, granted } => Ok(copy_edits(planner.roles, role, granted)),
+            Job::DropCopies(unused) => Ok(drop_edits(planner.roles, unused)),
         });
         planned.await
     }

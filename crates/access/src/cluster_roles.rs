@@ -2,6 +2,7 @@
 //! decides what they may do with its data. Copies here carry their levels, and whether they may
 //! change levels.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::{ClusterRole, Fleet};
@@ -11,7 +12,8 @@ use crate::access::Access;
 use crate::change::Job;
 use crate::fleet::Membership;
 use crate::login::Login;
-use crate::plan::{Actor, copy_edits};
+use crate::plan::{Actor, copy_edits, unused_copies};
+use crate::roles::RoleName;
 
 impl Access {
     /// Lets the roles of this server be copies of those of a cluster, and its levels those of a
@@ -51,6 +53,38 @@ impl Access {
             let front = Actor { role: "anonymous".into(), id: 0, anonymous: true };
             self.change(front, Job::CopyRole { role: role.to_owned(), granted }).await
         })
+    }
+
+    /// Returns the copies that nothing needs: roles without sessions on any core, levels and grants,
+    /// which are no superusers and not granted to other copies.
+    pub fn unused_copies(&self) -> lanes::LocalBoxFuture<'_, BTreeSet<Arc<str>>> {
+        Box::pin(async move {
+            let mut in_use = BTreeSet::new();
+            for core in 0..lanes::cores() {
+                let shared = self.shared.clone();
+                let names = move || async move { shared.on_this_core().map(|local| local.names_in_use()) };
+                in_use.extend(lanes::call(core, names).await.unwrap_or_default());
+            }
+            let snapshot = self.snapshot();
+            let search = async move { unused_copies(&snapshot.roles, &in_use) };
+            lanes::heavy(lanes::current_group(), search).await
+        })
+    }
+
+    /// Returns the names of the roles with sessions on this core, and forgets those without.
+    fn names_in_use(&self) -> Vec<RoleName> {
+        let mut logins = self.logins.borrow_mut();
+        logins.retain(|_, of_role| of_role.iter().any(|login| login.strong_count() > 0));
+        logins.keys().cloned().collect()
+    }
+
+    /// Drops copies, at most 1,000 at once. Those that have got a level meanwhile stay.
+    ///
+    /// # Errors
+    /// The tables in memory cannot be written.
+    pub fn drop_copies(&self, unused: BTreeSet<Arc<str>>) -> lanes::LocalBoxFuture<'_, Result<(), Error>> {
+        let front = Actor { role: "anonymous".into(), id: 0, anonymous: true };
+        Box::pin(self.change(front, Job::DropCopies(unused)))
     }
 
     /// Opens a session of a role that a cluster has authenticated. `None`: the role is not known.

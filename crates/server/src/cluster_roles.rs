@@ -1,10 +1,13 @@
 //! Roles of the cluster in front of which this server stands: what the cluster says about them
 //! decides their levels here.
 
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{ClusterRole, Front, Refusal};
+use tokio::sync::Semaphore;
 use wire::{Envelope, FailureKind, Response};
 
 use crate::core::Core;
@@ -15,6 +18,13 @@ use crate::{failure, sessions};
 const ASK_EVERY: Duration = Duration::from_secs(60);
 /// Interval of the search for roles of that age.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// Questions for roles in flight from a core, at most: slow ones do not delay the others.
+const ASKED_MAX: usize = 8;
+/// Time limit of one question in the background.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Interval of the searches for copies that nothing needs. Those that two searches in a row find
+/// are dropped.
+const DROP_EVERY: Duration = Duration::from_secs(300);
 
 /// Asks the cluster for the roles granted to a role that has logged in, unless it was asked a
 /// moment ago.
@@ -74,9 +84,71 @@ pub(crate) async fn follow_all(core: Weak<Core>) {
         if front.shared().authenticator().is_none() {
             return;
         }
-        for remote in front.roles() {
-            // Stays as it was until a node answers. A role whose password is refused ends.
-            let _ = follow(&core, front, &remote).await;
-        }
+        let ask = |remote| {
+            let (core, front) = (core.clone(), front.clone());
+            async move {
+                // Stays as it was until a node answers. A role whose password is refused ends.
+                let _ = lanes::time::timeout(ANSWER_WITHIN, follow(&core, &front, &remote)).await;
+            }
+        };
+        each(front.roles(), ask).await;
+    }
+}
+
+/// Begins some work for each item, in order. At most [`ASKED_MAX`] are in progress at once.
+async fn each<T, F: Future<Output = ()> + 'static>(items: Vec<T>, work: impl Fn(T) -> F) {
+    let places = Arc::new(Semaphore::new(ASKED_MAX));
+    for item in items {
+        let place = places.clone().acquire_owned().await.expect("places are never closed");
+        let work = work(item);
+        let task = async move {
+            work.await;
+            drop(place);
+        };
+        lanes::spawn(lanes::current_group(), task).detach();
+    }
+}
+
+/// Drops copies of roles that nothing needs, until the server stops. Called on core 0.
+pub(crate) async fn drop_unused(core: Weak<Core>) {
+    let mut before = BTreeSet::new();
+    loop {
+        lanes::time::sleep(DROP_EVERY).await;
+        let Some(core) = core.upgrade() else { return };
+        let now = core.access.unused_copies().await;
+        let twice = before.intersection(&now).cloned().collect();
+        // What could not be dropped is found again.
+        let _ = core.access.drop_copies(twice).await;
+        before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn slow_work_does_not_delay_the_others() {
+        let lanes = testkit::start_lanes(1);
+        lanes.block_on(0, lanes::Group::CONTROL, || async {
+            let done = Rc::new(RefCell::new(Vec::new()));
+            let work = |item: usize| {
+                let done = done.clone();
+                async move {
+                    if item < ASKED_MAX - 1 {
+                        std::future::pending::<()>().await;
+                    }
+                    done.borrow_mut().push(item);
+                }
+            };
+            each((0..2 * ASKED_MAX).collect(), work).await;
+            while done.borrow().len() < ASKED_MAX + 1 {
+                lanes::yield_now().await;
+            }
+            assert!(done.borrow().is_sorted());
+        });
+        lanes.shutdown();
     }
 }

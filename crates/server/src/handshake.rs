@@ -221,7 +221,7 @@ async fn ask_cluster(
             followed => return Ok(followed.map(|()| remote)),
         }
     }
-    let slot = core.access.take_slot(attempt)?;
+    let slot = core.access.take_slot(attempt, name)?;
     let version = session.outgoing.encoder.borrow().version();
     let result = front.log_in(version, name, Some(token), core.access.handshake().group()).await;
     drop(slot);
@@ -245,7 +245,12 @@ async fn relayed_login(
     let session = connection.session.clone();
     match result {
         Ok(remote) => {
-            let login = core.access.relayed(name).expect("its roles were copied");
+            // Core 0 may have dropped the copy at this moment, as one that nothing needed.
+            let Some(login) = core.access.relayed(name) else {
+                let refusal = Refusal::Unsent(format!("role {name} was forgotten meanwhile, log in again"));
+                session.refuse(stream, &unreachable_cluster(&refusal));
+                return Ok(false);
+            };
             enter(connection, &login, stream).await?;
             audit::login(&session, name, None);
             session.log_in(login, Some(remote));

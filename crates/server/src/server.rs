@@ -107,6 +107,8 @@ impl Server {
                 let follow = fleet::follow(self.shared.clone(), sessions.core.access.clone(), fleet.clone());
                 following.push(lanes::spawn(Group::CONTROL, follow));
             }
+            let drop_unused = cluster_roles::drop_unused(Rc::downgrade(&sessions.core));
+            lanes::spawn(Group::CONTROL, drop_unused).detach();
             let follow = cluster_events::follow(self.shared.clone(), front);
             following.push(lanes::spawn(Group::CONTROL, follow));
         }

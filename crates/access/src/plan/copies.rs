@@ -6,6 +6,9 @@ use cluster::ClusterRole;
 
 use crate::roles::{Edit, Role, RoleName, Roles};
 
+/// Copies that one change drops, at most.
+const DROPPED_MAX: usize = 1000;
+
 /// Returns the edits after which the roles are as the cluster says.
 pub(crate) fn copy_edits(roles: &Roles, role: &str, granted: &[ClusterRole]) -> Vec<Edit> {
     let mut edits = Vec::new();
@@ -30,6 +33,34 @@ pub(crate) fn copy_edits(roles: &Roles, role: &str, granted: &[ClusterRole]) -> 
         edits.extend(stale.map(|role| Edit::RemoveMember { role, member: (*listed).into() }));
     }
     edits
+}
+
+/// Returns the roles that are kept for nothing: without sessions (`in_use`), levels and grants, no
+/// superusers, and not granted to any other. Superusers stay known for their reserved logins.
+pub(crate) fn unused_copies(roles: &Roles, in_use: &BTreeSet<RoleName>) -> BTreeSet<RoleName> {
+    let is_kept =
+        |name: &RoleName, role: &Role| in_use.contains(name) || !is_bare(role) || roles.is_superuser(name);
+    let kept = roles.iter().filter(|(name, role)| is_kept(name, role)).map(|(name, _)| name);
+    let kept: BTreeSet<&str> =
+        kept.flat_map(|name| roles.with_granted(name)).map(|(name, _)| &**name).collect();
+    roles.iter().map(|(name, _)| name).filter(|name| !kept.contains(&***name)).cloned().collect()
+}
+
+/// Returns the edits that drop copies which are still without level and grants. A membership in
+/// one of them stays: the cluster says the same when it is asked next.
+pub(crate) fn drop_edits(roles: &Roles, unused: &BTreeSet<RoleName>) -> Vec<Edit> {
+    let known = unused.iter().filter_map(|name| Some((name, roles.get(name)?)));
+    let mut edits = Vec::new();
+    for (name, role) in known.filter(|(_, role)| is_bare(role)).take(DROPPED_MAX) {
+        let left = |role: &RoleName| Edit::RemoveMember { role: role.clone(), member: name.clone() };
+        edits.extend(role.member_of.iter().map(left));
+        edits.push(Edit::DropRole(name.clone()));
+    }
+    edits
+}
+
+fn is_bare(role: &Role) -> bool {
+    role.level.is_none() && role.grants.is_empty() && !role.is_superuser
 }
 
 #[cfg(test)]
@@ -58,6 +89,36 @@ mod tests {
         let locked = ClusterRole { can_login: false, ..role("ann", false) };
         assert_eq!(copy(&[locked]), (2, "ann".to_owned(), false));
         assert!(!roles.get("ann").expect("kept for its level").can_login);
+    }
+
+    #[test]
+    fn copies_without_sessions_levels_and_members_are_dropped() {
+        let mut roles = Roles::default();
+        let [ann, bob, team, admin] =
+            [role("ann", false), role("bob", false), role("team", false), role("admin", true)];
+        for (of, granted) in [
+            ("ann", vec![ann, team.clone()]),
+            ("bob", vec![bob, team]),
+            ("chief", vec![role("chief", false), admin]),
+            ("carol", vec![role("carol", false)]),
+        ] {
+            copy_edits(&roles, of, &granted).iter().for_each(|edit| roles.apply(edit));
+        }
+        roles.apply(&Edit::Attach { role: "carol".into(), level: "gold".into() });
+        let check = |in_use: &[&str], expected: &str| {
+            let in_use = in_use.iter().map(|name| RoleName::from(*name)).collect();
+            let unused = unused_copies(&roles, &in_use);
+            let names: Vec<&str> = unused.iter().map(|name| &**name).collect();
+            assert_eq!(names.join(" "), expected, "{in_use:?}");
+            unused
+        };
+        check(&["ann", "bob"], "");
+        check(&["ann"], "bob");
+        let unused = check(&[], "ann bob team");
+        roles.apply(&Edit::Attach { role: "bob".into(), level: "gold".into() });
+        drop_edits(&roles, &unused).iter().for_each(|edit| roles.apply(edit));
+        let left: Vec<&str> = roles.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(left, ["admin", "bob", "carol", "chief"], "bob got a level meanwhile");
     }
 
     #[test]

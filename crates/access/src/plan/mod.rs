@@ -18,7 +18,7 @@ use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::Verifier;
 
-pub(crate) use copies::copy_edits;
+pub(crate) use copies::{copy_edits, drop_edits, unused_copies};
 pub(crate) use levels::missing_level;
 pub(crate) use roles::EMPTY_PASSWORD;
 

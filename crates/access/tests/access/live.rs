@@ -367,16 +367,47 @@ fn logins_checked_elsewhere_have_the_same_limits() {
     server.on(1, |access| async move {
         let begin = |user: &str, last: u8| access.begin_login(address(last), user);
         let attempt = begin("ann", 1).expect("no failures");
-        let checks: Vec<_> = (0..access::CHECKS_MAX).map_while(|_| access.take_slot(attempt).ok()).collect();
+        let checks: Vec<_> =
+            (0..access::CHECKS_MAX).map_while(|_| access.take_slot(attempt, "ann").ok()).collect();
         assert_eq!(checks.len(), 128, "slots of a name");
         assert!(access.authenticate_from(address(1), "ann", PASSWORD).await.is_err(), "the same slots");
         assert!(begin("ann", 1).is_ok(), "a password that needs no check needs no slot");
-        drop(checks);
+        let others = ["b", "c", "d"].map(|name| begin(name, 2).expect("no failures"));
+        let others: Vec<_> = others.iter().flat_map(|&other| std::iter::repeat_n(other, 128)).collect();
+        let others: Vec<_> = others.iter().filter_map(|&other| access.take_slot(other, "x").ok()).collect();
+        let chief = begin("admin", 3).expect("no failures");
+        assert!(access.take_slot(chief, "nobody").is_err(), "{} are taken", checks.len() + others.len());
+        assert!(access.take_slot(chief, "admin").is_ok(), "superusers have slots of their own");
+        drop((checks, others));
         (0..20).for_each(|_| access.login_failed(attempt));
         let refused = access.authenticate_from(address(1), "ann", PASSWORD).await.err();
         assert!(matches!(refused, Some(AuthError::Overloaded(_))), "{refused:?}");
         assert_eq!(begin("ann", 1).err(), refused);
         assert!(begin("ann", 2).is_ok() && begin("bob", 1).is_ok());
+    });
+    server.stop();
+}
+
+#[test]
+fn copies_of_roles_are_dropped_once_nothing_needs_them() {
+    let server = Server::start(None);
+    let role = |name: &str| cluster::ClusterRole { name: name.into(), can_login: true, is_superuser: false };
+    let names = |unused: &std::collections::BTreeSet<std::sync::Arc<str>>| {
+        unused.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    server.on(1, move |access| async move {
+        for name in ["ann", "bob"] {
+            access.copy_role(name, vec![role(name)]).await.expect("written");
+        }
+        let session = access.relayed("ann").expect("copied");
+        let unused = access.unused_copies().await;
+        assert_eq!(names(&unused), "bob");
+        access.drop_copies(unused).await.expect("written");
+        assert!(!access.knows_role("bob") && access.knows_role("ann") && session.is_current());
+        drop(session);
+        assert_eq!(names(&access.unused_copies().await), "ann");
+        access.copy_role("bob", vec![role("bob")]).await.expect("written");
+        assert!(access.relayed("bob").is_some(), "copied anew");
     });
     server.stop();
 }
