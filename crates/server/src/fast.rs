@@ -39,7 +39,7 @@ pub(crate) enum Fast {
 pub(crate) enum Rest {
     /// The heavy lane has to assemble it, or to parse or bind its texts.
     Opening(Frame),
-    /// The statement specifies another level, whose settings the request has now. That level has
+    /// The statement, or its payload in front of a cluster, specifies another level, whose settings the request has now. That level has
     /// not admitted it.
     OtherLevel,
     /// A slot, with the text if the statement is for a node.
@@ -74,6 +74,7 @@ fn stages(
 ) -> Result<Fast, Failure> {
     if let Some(relay) = relay(session, envelope, &mut request)? {
         let rest = match relay {
+            Relay::OtherLevel => Rest::OtherLevel,
             Relay::Waits(waiting, text) => Rest::Slot(waiting, text),
             Relay::Ready(relayed) => Rest::Relay(relayed),
         };

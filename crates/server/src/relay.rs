@@ -8,6 +8,9 @@
 //! - statements on service levels: the cluster knows nothing of them,
 //! - an EXECUTE with an id that no client has prepared here: drivers then prepare it again.
 //!
+//! A request of a client that gives one of the levels of its role with the custom payload key
+//! `service_level` runs in that level. The payload goes on to the node as it is.
+//!
 //! USE opens a connection with that keyspace, so that a node judges it. It is never passed on:
 //! clients share connections to nodes.
 
@@ -19,10 +22,10 @@ use cluster::{Front, Outgoing, Refusal, ReplicaOrder, Route, StatementClass, WOR
 use cql::ast::{ListServiceLevels, Statement as Tree};
 use sched::control::ClassId;
 use wire::{
-    Batch, Consistency, Encoder, Envelope, Failure, FailureKind, Opcode, Prelude, Request,
+    Batch, Consistency, Encoder, Envelope, Failure, FailureKind, Flags, Opcode, Prelude, Request,
     Statement as BatchStatement,
 };
-use workload::WaitingStatement;
+use workload::{Effective, WaitingStatement};
 
 use crate::answers::{Encoding, deliver};
 use crate::failure;
@@ -46,9 +49,15 @@ const OWN_TABLES: [&str; 9] = [
     "running_statements",
 ];
 
+/// Key of the custom payload whose value is the name of a level.
+const LEVEL_KEY: &str = "service_level";
+
 /// Bytes of a text that are searched for a condition, at most. Longer texts count as unconditional.
 /// 32 KiB take about 30 µs.
 const SEARCHED_BYTES_MAX: usize = 32 << 10;
+
+/// Bytes of a name of a level that an error repeats, at most.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Statements of a BATCH that are searched for a condition, at most.
 const SEARCHED_STATEMENTS_MAX: usize = 100;
@@ -91,6 +100,8 @@ impl Relayed {
 pub(crate) enum Relay {
     /// Its level has no slot for it now.
     Waits(WaitingStatement, Option<RelayedText>),
+    /// It gives another level, whose settings the request has now. That level has not admitted it.
+    OtherLevel,
     /// It may be sent.
     Ready(Box<Relayed>),
 }
@@ -98,7 +109,8 @@ pub(crate) enum Relay {
 /// Passes a request on to the relay stage. `None`: this server answers it itself.
 ///
 /// # Errors
-/// The id of an EXECUTE is unknown, the request is too old, or its level has no place for it.
+/// The id of an EXECUTE is unknown, the request is too old, its level has no place for it, or is
+/// none of the client's.
 pub(crate) fn relay(
     session: &Session,
     envelope: &Envelope,
@@ -107,6 +119,13 @@ pub(crate) fn relay(
     let Some(front) = &session.core.front else { return Ok(None) };
     if session.remote().is_some_and(|remote| remote.is_ended()) {
         return Err(ended(session));
+    }
+    if let Some(effective) = given_level(session, envelope)?
+        && effective.group() != request.effective.group()
+    {
+        request.effective = effective;
+        (request.admitted, request.slot) = (None, None);
+        return Ok(Some(Relay::OtherLevel));
     }
     let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
     let Target { work, class, consistency, is_conditional, route, text } = target;
@@ -147,6 +166,35 @@ fn ended(session: &Session) -> Failure {
     session.life.draining.set(true);
     let role = session.role_name().unwrap_or_default();
     failure::unbound(access::ended(&role))
+}
+
+/// Returns the level that a client gives with the payload of a request.
+///
+/// # Errors
+/// The client's role has no such level.
+fn given_level(session: &Session, envelope: &Envelope) -> Result<Option<Rc<Effective>>, Failure> {
+    let is_statement =
+        matches!(envelope.opcode, Opcode::Query | Opcode::Prepare | Opcode::Execute | Opcode::Batch);
+    if !envelope.flags.has(Flags::CUSTOM_PAYLOAD) || !is_statement {
+        return Ok(None);
+    }
+    let Prelude { payload, .. } = envelope.prelude().map_err(|error| Failure::from(&error))?;
+    let Some((_, name)) = payload.iter().find(|(key, _)| key == LEVEL_KEY) else { return Ok(None) };
+    let name = name.as_deref().unwrap_or_default();
+    let login = session.login().expect("requests come after authentication");
+    let effective = std::str::from_utf8(name).ok().and_then(|name| {
+        // It says that a permission is missing, which no one can grant in front of a cluster.
+        session.core.access.effective_using(&login, name).ok()
+    });
+    let refused = || {
+        let (role, name) = (login.role(), String::from_utf8_lossy(name));
+        let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+        let text = format!(
+            "expected a service level of role {role} in the custom payload key {LEVEL_KEY}, got '{name}'"
+        );
+        Failure::new(FailureKind::Invalid, text)
+    };
+    effective.map(Some).ok_or_else(refused)
 }
 
 /// Work on a request for a node, and what is known of it.

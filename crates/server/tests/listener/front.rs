@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::common::{ADMIN, Answer, TestServer, settings};
+use crate::common::{ADMIN, Answer, Client, TestServer, settings};
 use lanes::Group;
 use server::ServerConfig;
 use wire::{
@@ -160,4 +160,40 @@ fn unanswered_conditional_writes_time_out_as_such() {
         check(Request::Batch(Batch::new(BatchKind::Logged, &entries, BatchParams::default())), expected);
     }
     blocked.end();
+}
+
+#[test]
+fn request_runs_in_the_level_of_its_payload_if_its_role_has_it() {
+    let (node, front) = start();
+    let mut admin = front.client(Version::V5, ADMIN);
+    admin.run("CREATE SERVICE LEVEL gold");
+    node.client(Version::V5, ADMIN).run("CREATE ROLE ann WITH PASSWORD = 'ann' AND LOGIN = true");
+    let text = "SELECT * FROM system_schema.types";
+    let ask = |client: &mut Client, level: Option<&'static [u8]>| {
+        let payload = vec![("service_level".to_owned(), level.map(bytes::Bytes::from_static))];
+        let prelude = wire::Prelude { payload, ..wire::Prelude::default() };
+        let query = Request::Query(Query { text, ..Query::default() });
+        client.encoder.request_with(1, &query, &prelude).expect("fits");
+        client.flush();
+        client.receive().expect("an answer").1
+    };
+    for _ in 0..3 {
+        assert!(!matches!(ask(&mut admin, Some(b"gold")), Answer::Error(_)));
+    }
+    let used = "SELECT statements FROM system.level_usage WHERE service_level = 'gold'";
+    assert_eq!(admin.run(used).texts(), [["\0\0\0\0\0\0\0\u{3}"]], "a bigint");
+    let mut ann = front.client(Version::V5, ("ann", "ann"));
+    for (level, expected) in [
+        (Some(&b"gold"[..]), "expected a service level of role ann"),
+        (Some(b"missing"), "got 'missing'"),
+        (Some(b"\xff"), "in the custom payload key service_level"),
+        (None, "got ''"),
+    ] {
+        let Answer::Error(refused) = ask(&mut ann, level) else { panic!("{level:?} is none of hers") };
+        assert_eq!(refused.kind, FailureKind::Invalid);
+        assert!(refused.message.contains(expected), "{refused:?}");
+    }
+    admin.run("ATTACH SERVICE LEVEL gold TO ann");
+    assert!(!matches!(ask(&mut ann, Some(b"gold")), Answer::Error(_)));
+    ann.run(text);
 }
