@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use wire::{Envelope, Request, Version};
 
 use crate::Refusal;
+use crate::again::Preparing;
 use crate::choice::{Candidates, ReplicaOrder};
 use crate::connection::Reading;
 use crate::logins::Logins;
@@ -45,6 +46,8 @@ const DIVIDE_EVERY: Duration = Duration::from_millis(100);
 pub struct Front {
     pub(crate) shared: Arc<Shared>,
     pub(crate) plans: CorePlans,
+    /// Statements that are being prepared again.
+    pub(crate) preparing: Rc<Preparing>,
     /// Roles with sessions, by name: one for each password, the newest last.
     roles: RefCell<FxHashMap<Arc<str>, Vec<Weak<Role>>>>,
     topology: CoreTopology,
@@ -64,6 +67,7 @@ impl Front {
         let front = Rc::new(Front {
             shared,
             plans: CorePlans::default(),
+            preparing: Rc::default(),
             roles: RefCell::default(),
             topology,
             nodes: RefCell::new(Rc::new(nodes)),

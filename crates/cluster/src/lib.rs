@@ -4,7 +4,7 @@
 //! ```text
 //!  session ─▶ Front::send ─▶ Role ─▶ NodeConnection (role, version, keyspace) ─▶ node
 //!                 │                        stream → request
-//!                 └ UNPREPARED: PREPARE, then the request again   (prepared.rs)
+//!                 └ UNPREPARED: PREPARE, then the request again   (again.rs)
 //! ```
 //!
 //! The cluster authenticates and authorizes: each connection for requests is opened with the
@@ -19,6 +19,7 @@
 //!
 //! Every core has its own front with its own connections. Cores share the prepared statements.
 
+mod again;
 mod choice;
 mod connection;
 mod control;

@@ -13,8 +13,8 @@ use rustc_hash::FxBuildHasher;
 use sched::control::ClassId;
 use schema::Token;
 use wire::{
-    Envelope, Failure, FailureKind, Flags, Opcode, Prepare, Prepared, Query, Request, Response, ResultKind,
-    Values, Version,
+    Envelope, Failure, FailureKind, Flags, Opcode, Prepared, Query, Request, Response, ResultKind, Values,
+    Version,
 };
 use workload::Effective;
 
@@ -166,7 +166,7 @@ impl Front {
             };
             let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
             let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
-            match Box::pin(self.prepare_again(role, version, connection.node, &plan)).await {
+            match Box::pin(self.preparing.prepare(role, version, connection.node, &plan)).await {
                 // Its table was altered. A client of v4 may read rows by the columns that it knows,
                 // because only v5 has an id for them. So it prepares the statement itself.
                 Some(columns) if columns != plan.columns && version == Version::V4 => {
@@ -234,28 +234,6 @@ impl Front {
         let sent = connection.ask(&Request::Query(query)).ok()?;
         sent.await.ok()?.ok().filter(|answer| answer.opcode == Opcode::Result)
     }
-
-    /// Prepares a known statement at a node that has forgotten it, or never knew it. Returns
-    /// the hash of its columns. `None`: the node still does not know it.
-    async fn prepare_again(
-        &self,
-        role: &Rc<Role>,
-        version: Version,
-        node: SocketAddr,
-        plan: &RemotePlan,
-    ) -> Option<u64> {
-        // Protocol v4 has no keyspace in the message.
-        let given = plan.given_keyspace.as_deref();
-        let of_connection = plan.connection_keyspace.as_deref();
-        let keyspace = if version == Version::V4 { given.or(of_connection) } else { of_connection };
-        let keyspace = keyspace.map(Rc::from);
-        let connection = role.connection(node, version, keyspace.as_ref()).await.ok()?;
-        let message = Prepare { text: &plan.text, keyspace: given };
-        let answer = connection.ask(&Request::Prepare(message)).ok()?.await.ok()?.ok()?;
-        // A node of another release may have another id, with which the request cannot be sent.
-        let prepared = prepared_of(&answer).filter(|prepared| *prepared.id == *plan.id)?;
-        Some(FxBuildHasher.hash_one(prepared.result.columns))
-    }
 }
 
 /// Returns the kind of an ERROR that a node has answered.
@@ -270,7 +248,7 @@ fn refusal_of(answer: &Envelope) -> Option<FailureKind> {
 }
 
 /// Returns the statement that a node has prepared.
-fn prepared_of(answer: &Envelope) -> Option<Prepared<'_>> {
+pub(crate) fn prepared_of(answer: &Envelope) -> Option<Prepared<'_>> {
     if answer.result_kind() != Some(ResultKind::Prepared) {
         return None;
     }

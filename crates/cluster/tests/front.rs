@@ -383,6 +383,41 @@ fn forgotten_statement_is_prepared_again_once() {
 }
 
 #[test]
+fn node_that_forgot_a_statement_is_sent_prepare_once_by_all_requests() {
+    on_lane(|| async {
+        let is_known = Rc::new(Cell::new(false));
+        let knows = is_known.clone();
+        let node = Node::start(move |text| match text {
+            "PREPARE SELECT a" => {
+                knows.set(true);
+                Act::Prepared(b"id")
+            }
+            "EXECUTE id" if !knows.get() => Act::Unprepared(b"id"),
+            _ => Act::Void,
+        });
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        let prepare = outgoing(&Request::Prepare(Prepare { text: "SELECT a", keyspace: None }), false, None);
+        front.prepare(&role, &prepare, "SELECT a", None, false).await.expect("prepared");
+        is_known.set(false);
+        let requests: Vec<Task<bool>> = (0..20)
+            .map(|_| {
+                let (front, role) = (front.clone(), role.clone());
+                let execute = Execute { id: b"id", ..Execute::default() };
+                let execute = outgoing(&Request::Execute(execute), true, None);
+                lanes::spawn(Group::CONTROL, async move {
+                    is_void(&front.send(&role, &execute).await.expect("an answer"))
+                })
+            })
+            .collect();
+        for request in requests {
+            assert!(request.await);
+        }
+        assert_eq!((node.count("PREPARE SELECT a"), node.count("EXECUTE id")), (2, 40));
+    });
+}
+
+#[test]
 fn statement_that_one_node_knows_is_prepared_at_the_node_that_is_asked() {
     on_lane(|| async {
         let nodes = [(); 3].map(|()| {

@@ -1,0 +1,96 @@
+//! Preparing known statements at nodes that have forgotten them, or never knew them. Requests that
+//! need the same one at a node wait for one PREPARE: a node that restarts gets no storm of them.
+
+use std::cell::RefCell;
+use std::hash::BuildHasher;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use lanes::sync::oneshot;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use wire::{Prepare, Request, Version};
+
+use crate::prepared::RemotePlan;
+use crate::role::Role;
+use crate::send::prepared_of;
+
+/// A statement that is being prepared at a node.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    node: SocketAddr,
+    id: Bytes,
+    /// Answers of the versions have different columns.
+    version: u8,
+}
+
+/// Statements that are being prepared from one core, with the requests that wait for each: at most
+/// those in flight.
+#[derive(Default)]
+pub(crate) struct Preparing(RefCell<FxHashMap<Key, Vec<oneshot::Sender<Option<u64>>>>>);
+
+impl Preparing {
+    /// Prepares a statement at a node, unless that is in progress. Returns the hash of its columns.
+    /// `None`: the node still does not know it.
+    pub(crate) async fn prepare(
+        self: &Rc<Self>,
+        role: &Rc<Role>,
+        version: Version,
+        node: SocketAddr,
+        plan: &Rc<RemotePlan>,
+    ) -> Option<u64> {
+        let (sender, receiver) = oneshot::channel();
+        let key = Key { node, id: plan.id.clone(), version: version.number() };
+        let mut all = self.0.borrow_mut();
+        let waiting = all.entry(key.clone()).or_default();
+        waiting.push(sender);
+        let is_first = waiting.len() == 1;
+        drop(all);
+        if is_first {
+            // A task of its own, which goes on if the first request is cancelled: others wait.
+            let preparing = OnePrepare { all: self.clone(), key };
+            let (role, plan) = (role.clone(), plan.clone());
+            let task = async move {
+                let columns = prepare_at(&role, version, node, &plan).await;
+                preparing.end(columns);
+            };
+            lanes::spawn(lanes::current_group(), task).detach();
+        }
+        receiver.await.ok().flatten()
+    }
+}
+
+/// A PREPARE in flight. Dropping it wakes the requests that wait for it.
+struct OnePrepare {
+    all: Rc<Preparing>,
+    key: Key,
+}
+
+impl OnePrepare {
+    fn end(&self, columns: Option<u64>) {
+        let waiting = self.all.0.borrow_mut().remove(&self.key);
+        for sender in waiting.into_iter().flatten() {
+            let _ = sender.send(columns);
+        }
+    }
+}
+
+impl Drop for OnePrepare {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}
+
+async fn prepare_at(role: &Rc<Role>, version: Version, node: SocketAddr, plan: &RemotePlan) -> Option<u64> {
+    // Protocol v4 has no keyspace in the message.
+    let given = plan.given_keyspace.as_deref();
+    let of_connection = plan.connection_keyspace.as_deref();
+    let keyspace = if version == Version::V4 { given.or(of_connection) } else { of_connection };
+    let keyspace = keyspace.map(Rc::from);
+    let connection = role.connection(node, version, keyspace.as_ref()).await.ok()?;
+    let message = Prepare { text: &plan.text, keyspace: given };
+    let answer = connection.ask(&Request::Prepare(message)).ok()?.await.ok()?.ok()?;
+    // A node of another release may have another id, with which the request cannot be sent.
+    let prepared = prepared_of(&answer).filter(|prepared| *prepared.id == *plan.id)?;
+    Some(FxBuildHasher.hash_one(prepared.result.columns))
+}
