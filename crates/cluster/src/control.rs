@@ -302,6 +302,8 @@ struct Watch {
     ring: Arc<Ring>,
     /// State of the driver, and nodes, from which `ring` was made.
     ring_of: Option<(Arc<ClusterState>, Vec<Uuid>)>,
+    /// True if the driver has to connect anew: it may be connected to another node at an address.
+    is_moved: bool,
     /// True if the driver has to read tokens and keyspaces anew.
     is_stale: bool,
 }
@@ -354,6 +356,7 @@ impl Watch {
             nodes: Vec::new(),
             ring: Arc::default(),
             ring_of: None,
+            is_moved: false,
             is_stale: false,
         };
         watch.check().await?;
@@ -368,10 +371,12 @@ impl Watch {
     /// One sentence. What could not be read stays as it was.
     async fn check(&mut self) -> Result<(), String> {
         let nodes = self.read_nodes().await?;
-        if self.addresses.learn(&nodes, self.port()) {
+        self.is_moved |= self.addresses.learn(&nodes, self.port());
+        if self.is_moved {
             // The driver may be connected to another node at that address.
             let session = connect(&self.options, &self.addresses).await?;
             *self.session.borrow_mut() = Arc::new(session);
+            self.is_moved = false;
         }
         let facts = |nodes: &[ClusterNode]| -> Vec<(Uuid, Option<Uuid>)> {
             nodes.iter().map(|node| (node.host_id, node.schema_version)).collect()
