@@ -116,6 +116,11 @@ impl Topology {
         self.ring.replicas(keyspace, token)
     }
 
+    /// Returns the names of the keyspaces with replicas, in no order.
+    pub fn keyspaces(&self) -> impl Iterator<Item = &str> {
+        self.ring.keyspaces.keys().map(|name| &**name)
+    }
+
     /// Returns the version of the schema on which all live nodes agree. `None`: they do not agree
     /// now, or none is live.
     #[must_use]

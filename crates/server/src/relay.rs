@@ -248,19 +248,19 @@ fn target(
         return Ok(None);
     }
     Ok(match envelope.request().map_err(|error| Failure::from(&error))? {
-        Request::Query(query) if is_own(query.text, request.keyspace_of(query.params.keyspace)) => {
-            let role = unknown_role(session, query.text);
-            let consistency = query.params.consistency;
-            role.map(|role| Target::new(RelayWork::Role(role), StatementClass::Other, consistency))
-        }
         Request::Query(query) => {
+            if let Some(own) = own(query.text, request.keyspace_of(query.params.keyspace)) {
+                return Ok(own.on_levels.and_then(|tree| of_unknown_role(session, &tree)));
+            }
             let class = class_of(query.text)?;
             let text = Some(sent(query.text));
             let target = Target::new(work_of(query.text, class)?, class, query.params.consistency);
             let is_conditional = class == StatementClass::Write && is_conditional(query.text);
             Some(Target { text, is_conditional, ..target })
         }
-        Request::Prepare(prepare) if is_own(prepare.text, request.keyspace_of(prepare.keyspace)) => None,
+        Request::Prepare(prepare) if own(prepare.text, request.keyspace_of(prepare.keyspace)).is_some() => {
+            None
+        }
         Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
             let (text, bytes) = (prepare.text, prepare.text.len());
             return Err(failure::unbound(failure::too_large(text, bytes, PREPARED_TEXT_BYTES_MAX)));
@@ -273,8 +273,10 @@ fn target(
             let text = Some(sent(prepare.text));
             Some(Target { text, ..Target::new(work, StatementClass::Other, Consistency::One) })
         }
-        Request::Execute(execute) if session.core.plans.prepared(execute.id).is_some() => None,
         Request::Execute(execute) => {
+            if let Some(statement) = session.core.plans.prepared(execute.id) {
+                return Ok(of_unknown_role(session, &statement.tree));
+            }
             let plan = front.plan(execute.id).ok_or_else(|| failure::unprepared(execute.id))?;
             let route = Route::of(&plan, &execute.params.values);
             let target =
@@ -356,16 +358,25 @@ fn work_of(text: &str, class: StatementClass) -> Result<RelayWork, Failure> {
     }
 }
 
-/// Returns true for a SELECT on a table that shows this server, and for a statement on service
-/// levels. Most texts are not parsed.
-fn is_own(text: &str, keyspace: Option<Rc<str>>) -> bool {
+/// A statement that this server runs itself.
+struct Own {
+    /// Its tree, if it is a valid statement on service levels.
+    on_levels: Option<Tree>,
+}
+
+/// Returns a SELECT on a table that shows this server, or a statement on service levels. Most texts
+/// are not parsed.
+fn own(text: &str, keyspace: Option<Rc<str>>) -> Option<Own> {
     if text.len() > INLINE_TEXT_BYTES {
-        return false;
+        return None;
     }
     match StatementClass::of(text) {
-        Some(StatementClass::Read) => reads_own(text, keyspace.as_deref()),
-        Some(StatementClass::Other) => begins_as_of_levels(text) || of_levels(text).is_some(),
-        _ => false,
+        Some(StatementClass::Read) => reads_own(text, keyspace.as_deref()).then_some(Own { on_levels: None }),
+        Some(StatementClass::Other) => {
+            let on_levels = of_levels(text);
+            (on_levels.is_some() || begins_as_of_levels(text)).then_some(Own { on_levels })
+        }
+        _ => None,
     }
 }
 
@@ -414,11 +425,11 @@ fn of_levels(text: &str) -> Option<Tree> {
     is_own.then_some(tree)
 }
 
-/// Returns the role that a statement on levels names, if this server has not heard of it, and the
-/// client may ask.
-fn unknown_role(session: &Session, text: &str) -> Option<Box<str>> {
-    let role = match of_levels(text)? {
-        Tree::AttachServiceLevel(attach) => attach.role,
+/// Returns a question for the role that a statement on levels names, if this server has not heard
+/// of it, and the client may ask.
+fn of_unknown_role(session: &Session, tree: &Tree) -> Option<Target> {
+    let role = match tree {
+        Tree::AttachServiceLevel(attach) => &attach.role,
         Tree::DetachServiceLevel(role) => role,
         Tree::ListServiceLevels(
             ListServiceLevels::AttachedTo(role) | ListServiceLevels::EffectiveOf(role),
@@ -427,7 +438,8 @@ fn unknown_role(session: &Session, text: &str) -> Option<Box<str>> {
     };
     let access = &session.core.access;
     let may_ask = session.login().is_some_and(|login| access.is_superuser(&login));
-    (may_ask && !access.knows_role(&role)).then(|| role.into())
+    let ask = || RelayWork::Role(role.as_str().into());
+    (may_ask && !access.knows_role(role)).then(|| Target::new(ask(), StatementClass::Other, Consistency::One))
 }
 
 /// Answer of a node, or the reason why there is none.
@@ -566,7 +578,7 @@ mod tests {
     #[test]
     fn reads_of_tables_that_show_this_server_and_statements_on_levels_are_its_own() {
         let check = |text, keyspace: Option<&str>, expected| {
-            assert_eq!(is_own(text, keyspace.map(Rc::from)), expected, "{text}");
+            assert_eq!(own(text, keyspace.map(Rc::from)).is_some(), expected, "{text}");
         };
         check("SELECT * FROM system.local WHERE key='local'", None, true);
         check("select * from SYSTEM.peers_v2", None, true);

@@ -197,3 +197,20 @@ fn request_runs_in_the_level_of_its_payload_if_its_role_has_it() {
     assert!(!matches!(ask(&mut ann, Some(b"gold")), Answer::Error(_)));
     ann.run(text);
 }
+
+#[test]
+fn prepared_attachment_asks_the_cluster_for_an_unknown_role() {
+    let (node, front) = start();
+    node.client(Version::V5, ADMIN).run("CREATE ROLE ann");
+    let mut admin = front.client(Version::V5, ADMIN);
+    admin.run("CREATE SERVICE LEVEL gold");
+    let (id, result_metadata_id) = admin.prepare("ATTACH SERVICE LEVEL gold TO ann");
+    let execute = Execute { id: &id, result_metadata_id: &result_metadata_id, ..Execute::default() };
+    assert_eq!(admin.ask(&Request::Execute(execute)), Answer::Void);
+    let (id, _) = admin.prepare("ATTACH SERVICE LEVEL gold TO missing");
+    let Answer::Error(refused) = admin.ask(&Request::Execute(Execute { id: &id, ..Execute::default() }))
+    else {
+        panic!("the cluster has no such role")
+    };
+    assert!(refused.message.contains("missing"), "{refused:?}");
+}
