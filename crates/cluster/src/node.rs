@@ -8,12 +8,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use lanes::Group;
-use lanes::sync::oneshot::{self, Sender};
+use lanes::sync::oneshot::{self, Receiver, Sender};
 use rustc_hash::FxHashMap;
 use sched::control::{ClassId, NodeSample};
 use sched::{NodeId, NodeQueue};
@@ -56,6 +58,13 @@ pub(crate) struct Node {
 struct Waiting {
     sender: Sender<Place>,
     class: ClassId,
+}
+
+/// A request that waits for its place. Dropping it before abandons it.
+struct Turn<'a> {
+    node: &'a Node,
+    level: NodeId,
+    receiver: Receiver<Place>,
 }
 
 /// A place in the window of a node. Dropping it gives the place to the next request.
@@ -172,12 +181,12 @@ impl Node {
     ) -> Result<Place, Refusal> {
         let now_ns = lanes::time::monotonic_ns();
         let level = self.level_of(effective, now_ns);
-        let receiver = {
+        let mut turn = {
             let mut queue = self.queue.borrow_mut();
             if queue.enter(level, now_ns) {
                 return Ok(Place::new(self, level, class, now_ns));
             }
-            let wait_ns = queue.expected_wait_ns(level);
+            let wait_ns = queue.expected_wait_ns(level, now_ns);
             let (sender, receiver) = oneshot::channel();
             let is_late = now_ns.saturating_add(wait_ns.saturating_mul(2)) >= until_ns;
             let waiting = Waiting { sender, class };
@@ -185,11 +194,11 @@ impl Node {
                 let waiting = queue.use_of(level).queued;
                 return Err(self.full(effective, waiting, wait_ns));
             }
-            receiver
+            Turn { node: self, level, receiver }
         };
         // A level that is behind its shares may go at once.
         self.give();
-        receiver.await.map_err(|_| Refusal::Unsent("the front is stopping".to_owned()))
+        (&mut turn.receiver).await.map_err(|_| Refusal::Unsent("the front is stopping".to_owned()))
     }
 
     #[cold]
@@ -226,9 +235,23 @@ impl Node {
         loop {
             let now_ns = lanes::time::monotonic_ns();
             let Some((level, waiting)) = self.queue.borrow_mut().pop(now_ns) else { break };
+            if waiting.sender.is_closed() {
+                self.queue.borrow_mut().skip(level, now_ns);
+                continue;
+            }
             drop(waiting.sender.send(Place::new(self, level, waiting.class, now_ns)));
         }
         self.is_giving.set(false);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        // A place that has come already is given back by itself.
+        if Pin::new(&mut self.receiver).poll(&mut cx).is_pending() {
+            self.node.queue.borrow_mut().abandon(self.level);
+        }
     }
 }
 

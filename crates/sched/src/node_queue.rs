@@ -18,6 +18,11 @@
 //! **One place beyond the window.** The next level in order, if it has nothing in flight, does not
 //! wait for a place: all of them may be held by slow requests of other levels. The window is
 //! exceeded by at most one place for each level.
+//!
+//! **Expected wait.** The waiting requests of the level times its *pace*: the time for an answer
+//! while others wait. The pace is the lower of the last two measurements, so that a node that
+//! paused once is not taken for a slow one. The mean time of requests does not tell: it is
+//! that of another window if the window has changed, and remembers a pause for long.
 
 use crate::rounds::Rounds;
 use crate::tree::{NodeId, NodeSpec, Tree};
@@ -28,6 +33,12 @@ const TURN: u32 = 1;
 const CHARGE_EVERY_NS: u64 = 1_000_000;
 /// Weight of the last request in the mean time of its level, as a power of two: 1 ÷ 16.
 const MEAN_LOG2: u32 = 4;
+/// Answers of a measurement of the pace: it is exact to a quarter if their times are exponential.
+const PACE_ANSWERS: u32 = 16;
+/// Time after which a measurement ends with fewer answers, ns.
+const PACE_MEASURED_NS: u64 = 100_000_000;
+/// Time for which the pace counts when no request has to wait any more, ns.
+const PACE_KEPT_NS: u64 = 1_000_000_000;
 /// Time of a request of a level without answers, ns.
 const MEAN_FIRST_NS: u64 = 500_000;
 
@@ -54,6 +65,9 @@ pub struct NodeQueue<T> {
 struct Level<T> {
     /// In memory of its own: most levels do not wait for most nodes.
     waiting: Option<Box<Rounds<T>>>,
+    /// Waiting requests that no client waits for any more.
+    abandoned: u32,
+    pace: Pace,
     in_flight: u32,
     /// Most requests in flight.
     in_flight_max: u32,
@@ -67,6 +81,51 @@ struct Level<T> {
     occupancy_ns: u64,
     /// Answers so far.
     answers: u64,
+}
+
+/// Time for an answer of a level while its requests wait.
+#[derive(Clone, Copy, Default, Debug)]
+struct Pace {
+    /// Begin of the measurement, an answer, ns. `None`: no request waits.
+    since_ns: Option<u64>,
+    /// Answers since then.
+    answers: u32,
+    /// Results of the last two measurements, ns.
+    measured_ns: [Option<u64>; 2],
+    /// Time of the last answer while requests waited, ns.
+    answered_ns: u64,
+}
+
+impl Pace {
+    /// Counts an answer while requests wait.
+    fn answered(&mut self, now_ns: u64) {
+        if !self.is_known(now_ns) {
+            self.measured_ns = [None; 2];
+        }
+        self.answered_ns = now_ns;
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        let took_ns = now_ns.saturating_sub(since_ns);
+        if self.answers >= PACE_ANSWERS || took_ns >= PACE_MEASURED_NS {
+            self.measured_ns = [Some(took_ns / u64::from(self.answers.max(1))), self.measured_ns[0]];
+            (self.since_ns, self.answers) = (Some(now_ns), 0);
+        }
+        self.answers += 1;
+    }
+
+    /// Ends the measurement: no request waits.
+    fn stop(&mut self) {
+        (self.since_ns, self.answers) = (None, 0);
+    }
+
+    fn is_known(&self, now_ns: u64) -> bool {
+        self.since_ns.is_some() || now_ns.saturating_sub(self.answered_ns) <= PACE_KEPT_NS
+    }
+
+    /// Returns the pace, ns. `None`: it was not measured lately.
+    fn now(&self, now_ns: u64) -> Option<u64> {
+        let [last_ns, before_ns] = self.measured_ns;
+        self.is_known(now_ns).then_some(last_ns?.min(before_ns?))
+    }
 }
 
 /// Use of a node by a level.
@@ -185,19 +244,35 @@ impl<T> NodeQueue<T> {
         let level = &self.levels[level.0 as usize];
         NodeUse {
             in_flight: level.in_flight,
-            queued: u32::try_from(level.queued()).unwrap_or(u32::MAX),
+            queued: level.live(),
             occupancy_ns: level.occupancy_ns,
             answers: level.answers,
         }
     }
 
     /// Returns the time that a request of this level would wait now, ns: those before it, at the
-    /// rate at which the level's requests are answered.
+    /// pace at which the level's requests are answered. 0 without recent evidence of a wait.
     #[must_use]
-    pub fn expected_wait_ns(&self, level: NodeId) -> u64 {
+    pub fn expected_wait_ns(&self, level: NodeId, now_ns: u64) -> u64 {
+        if self.in_flight == 0 {
+            return 0;
+        }
         let level = &self.levels[level.0 as usize];
-        let before = level.queued() as u64;
-        before.saturating_mul(level.mean_ns) / u64::from(level.in_flight.max(1))
+        let before = u64::from(level.live());
+        level.pace.now(now_ns).map_or(0, |pace_ns| before.saturating_mul(pace_ns))
+    }
+
+    /// Counts a waiting request as one that no client waits for. It keeps its turn, and the caller
+    /// of [`NodeQueue::pop`] then [skips](NodeQueue::skip) it.
+    pub fn abandon(&mut self, level: NodeId) {
+        self.levels[level.0 as usize].abandoned += 1;
+    }
+
+    /// Gives back the place of an abandoned request.
+    pub fn skip(&mut self, level: NodeId, now_ns: u64) {
+        let of = &mut self.levels[level.0 as usize];
+        of.abandoned = of.abandoned.saturating_sub(1);
+        self.give_back(level, now_ns);
     }
 
     /// Takes a place for a request, if it need not wait. Otherwise push it.
@@ -251,6 +326,7 @@ impl<T> NodeQueue<T> {
         self.queued -= 1;
         self.take(level, now_ns);
         if is_drained {
+            self.levels[level.0 as usize].pace.stop();
             self.tree.idle(level);
         }
         Some((level, item))
@@ -261,6 +337,9 @@ impl<T> NodeQueue<T> {
         self.give_back(level, now_ns);
         let of = &mut self.levels[level.0 as usize];
         of.answers += 1;
+        if of.queued() > 0 {
+            of.pace.answered(now_ns);
+        }
         let took_ns = now_ns.saturating_sub(since_ns);
         of.mean_ns = match of.answers {
             1 => took_ns,
@@ -358,6 +437,8 @@ impl<T> Level<T> {
     fn new(now_ns: u64) -> Level<T> {
         Level {
             waiting: None,
+            abandoned: 0,
+            pace: Pace::default(),
             in_flight: 0,
             in_flight_max: u32::MAX,
             paid_ns: 0,
@@ -370,5 +451,10 @@ impl<T> Level<T> {
 
     fn queued(&self) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.len())
+    }
+
+    /// Returns the number of waiting requests that are not abandoned.
+    fn live(&self) -> u32 {
+        u32::try_from(self.queued()).unwrap_or(u32::MAX).saturating_sub(self.abandoned)
     }
 }

@@ -204,17 +204,14 @@ fn clients_of_a_level_take_turns() {
 }
 
 #[test]
-fn queue_of_a_level_is_bounded_and_its_wait_estimated() {
+fn queue_of_a_level_is_bounded() {
     let mut queue: NodeQueue<u32> = NodeQueue::new(2, 3);
     let level = queue.add(spec(100), 0);
-    assert!(queue.enter(level, 0));
-    queue.leave(level, 0, 10 * MS);
-    assert!(queue.enter(level, 10 * MS) && queue.enter(level, 10 * MS));
+    assert!(queue.enter(level, 0) && queue.enter(level, 0));
     for n in 0..3 {
         assert_eq!(queue.push(level, 1, n), Ok(()));
     }
     assert_eq!(queue.push(level, 1, 3), Err(3));
-    assert_eq!(queue.expected_wait_ns(level), 15 * MS, "three requests of 10 ms, two at a time");
     assert!(!queue.remove(level), "it has requests");
 }
 
@@ -258,7 +255,131 @@ fn place_without_a_request_counts_neither_as_an_answer_nor_in_the_mean() {
         queue.give_back(level, 10 * MS);
     }
     assert_eq!(queue.use_of(level).answers, 1);
-    assert!(queue.enter(level, 10 * MS));
-    queue.push(level, 1, 1).expect("room");
-    assert_eq!(queue.expected_wait_ns(level), 10 * MS);
+}
+
+/// A level that always has `WAITING` requests, and a clock.
+struct Served {
+    queue: NodeQueue<u8>,
+    level: NodeId,
+    now_ns: u64,
+}
+
+const WAITING: usize = 112;
+
+impl Served {
+    /// Starts a node with a full window.
+    fn new(window: u32) -> Served {
+        let mut queue = NodeQueue::new(window, 1000);
+        let level = queue.add(spec(100), 0);
+        while queue.enter(level, 0) {}
+        let mut served = Served { queue, level, now_ns: 0 };
+        served.fill();
+        served
+    }
+
+    fn fill(&mut self) {
+        while (self.queue.use_of(self.level).queued as usize) < WAITING {
+            self.queue.push(self.level, 1, 0).expect("below the depth");
+        }
+    }
+
+    /// Answers requests that took `took_ns` each, one every `every_ns`. The next ones are sent.
+    fn answer(&mut self, answers: u32, every_ns: u64, took_ns: u64) {
+        for _ in 0..answers {
+            self.now_ns += every_ns;
+            self.queue.leave(self.level, self.now_ns.saturating_sub(took_ns), self.now_ns);
+            while self.queue.pop(self.now_ns).is_some() {}
+            self.fill();
+        }
+    }
+
+    fn expected_ms(&self) -> u64 {
+        self.queue.expected_wait_ns(self.level, self.now_ns) / MS
+    }
+}
+
+#[test]
+fn expected_wait_is_the_time_for_the_answers_of_those_before() {
+    let mut node = Served::new(2);
+    assert_eq!(node.expected_ms(), 0, "no evidence");
+    // Requests of 10 ms, two at a time.
+    node.answer(100, 5 * MS, 10 * MS);
+    assert_eq!(node.expected_ms(), 112 * 5);
+    // Fewer answers than make a measurement in 100 ms.
+    node.answer(4, 300 * MS, 600 * MS);
+    assert_eq!(node.expected_ms(), 112 * 300, "it became slower");
+    node.answer(40, MS, 2 * MS);
+    assert_eq!(node.expected_ms(), 112, "it became faster");
+}
+
+#[test]
+fn pause_of_the_node_is_no_reason_to_expect_a_wait() {
+    let mut node = Served::new(8);
+    node.answer(400, MS / 8, MS);
+    assert_eq!(node.expected_ms(), 14);
+    // A second without answers, and then those of all requests in flight.
+    node.now_ns += 1_000 * MS;
+    for answer in 0..200 {
+        node.answer(1, MS / 8, if answer < 8 { 1_000 * MS } else { MS });
+        assert!(node.expected_ms() <= 15, "{} ms after {answer} answers", node.expected_ms());
+    }
+}
+
+#[test]
+fn smaller_window_is_no_reason_to_expect_a_wait() {
+    let mut node = Served::new(128);
+    // It serves 8 at once, each in 1 ms. The others wait in it.
+    node.answer(1_000, MS / 8, 16 * MS);
+    node.queue.set_window(4, node.now_ns);
+    for _ in 0..124 {
+        node.now_ns += MS / 8;
+        node.queue.leave(node.level, node.now_ns - 16 * MS, node.now_ns);
+        assert!(node.expected_ms() <= 15, "{} ms", node.expected_ms());
+    }
+    node.answer(100, MS / 4, MS);
+    assert_eq!(node.expected_ms(), 28);
+}
+
+#[test]
+fn evidence_of_a_wait_ends_with_the_requests_that_waited() {
+    let mut node = Served::new(2);
+    node.answer(100, 500 * MS, 1_000 * MS);
+    let Served { mut queue, level, mut now_ns } = node;
+    for _ in 0..WAITING {
+        now_ns += 500 * MS;
+        queue.leave(level, now_ns, now_ns);
+        assert!(queue.pop(now_ns).is_some());
+    }
+    queue.push(level, 1, 0).expect("below the depth");
+    assert!(queue.expected_wait_ns(level, now_ns) > 0, "the present evidence");
+    assert!(queue.pop(now_ns).is_none());
+    queue.leave(level, now_ns, now_ns);
+    assert!(queue.pop(now_ns).is_some());
+    now_ns += 1_001 * MS;
+    for _ in 0..WAITING {
+        queue.push(level, 1, 0).expect("below the depth");
+    }
+    assert_eq!(queue.expected_wait_ns(level, now_ns), 0, "another burst");
+    // One slow answer is none, beside the old evidence.
+    queue.leave(level, now_ns, now_ns);
+    queue.leave(level, now_ns, now_ns + 400 * MS);
+    assert_eq!(queue.expected_wait_ns(level, now_ns + 400 * MS), 0);
+}
+
+#[test]
+fn idle_node_and_abandoned_requests_are_no_reason_to_expect_a_wait() {
+    let mut node = Served::new(1);
+    node.answer(100, 100 * MS, 100 * MS);
+    assert_eq!(node.expected_ms(), 11_200);
+    for _ in 0..WAITING - 2 {
+        node.queue.abandon(node.level);
+    }
+    assert_eq!((node.expected_ms(), node.queue.use_of(node.level).queued), (200, 2));
+    node.queue.leave(node.level, node.now_ns, node.now_ns);
+    assert_eq!(node.expected_ms(), 0, "the node is idle");
+    for _ in 0..WAITING - 2 {
+        assert!(node.queue.pop(node.now_ns).is_some());
+        node.queue.skip(node.level, node.now_ns);
+    }
+    assert_eq!((node.queue.use_of(node.level).queued, node.queue.in_flight()), (2, 0));
 }
