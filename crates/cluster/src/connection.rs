@@ -77,6 +77,9 @@ pub(crate) struct NodeConnection {
     used_ns: Cell<u64>,
     /// Time of the last bytes from the node, ns of the monotonic clock.
     heard_ns: Cell<u64>,
+    /// Time at which they woke the task that reads, ns of the monotonic clock. The wait for the
+    /// CPU of the front comes after it, and is no time of the node.
+    arrived_ns: Cell<u64>,
     /// True while a sign of life is expected.
     is_asked: Cell<bool>,
 }
@@ -102,6 +105,7 @@ impl NodeConnection {
             is_closed: Cell::new(false),
             used_ns: Cell::new(lanes::time::monotonic_ns()),
             heard_ns: Cell::new(lanes::time::monotonic_ns()),
+            arrived_ns: Cell::new(0),
             is_asked: Cell::new(false),
         });
         let incoming = Incoming { reader, decoder, input, memory, charge: None };
@@ -196,6 +200,7 @@ impl NodeConnection {
         let Some(socket) = self.socket.borrow().clone() else {
             return Err(std::io::ErrorKind::NotConnected.into());
         };
+        self.streams.borrow_mut().written(lanes::time::monotonic_ns());
         let mut encoder = self.encoder.borrow_mut();
         let out = encoder.finish();
         while !out.is_empty() {
@@ -275,6 +280,7 @@ impl NodeConnection {
         match lanes::time::timeout(SILENCE_MAX, reading).await {
             Ok(Ok(n)) if n > 0 => {
                 self.heard_ns.set(lanes::time::monotonic_ns());
+                self.arrived_ns.set(lanes::ready_since_ns());
                 self.is_asked.set(false);
                 Some(())
             }
@@ -311,7 +317,7 @@ impl NodeConnection {
             self.close();
         }
         if let Some(waiting) = waiting {
-            waiting.place.iter().for_each(|place| place.count(&answer));
+            waiting.place.iter().for_each(|place| place.count(&answer, self.arrived_ns.get()));
             // Ignore the answer of a request that was cancelled.
             let _ = waiting.sender.send(Ok(answer));
         }

@@ -73,6 +73,8 @@ pub(crate) struct Place {
     level: NodeId,
     class: ClassId,
     since_ns: u64,
+    /// Time at which the request was written to the socket, ns of the monotonic clock.
+    written_ns: Cell<u64>,
     /// True once a request was sent with it.
     is_used: Cell<bool>,
 }
@@ -257,7 +259,8 @@ impl Drop for Turn<'_> {
 
 impl Place {
     fn new(node: &Rc<Node>, level: NodeId, class: ClassId, since_ns: u64) -> Place {
-        Place { node: node.clone(), level, class, since_ns, is_used: Cell::new(false) }
+        let written_ns = Cell::new(u64::MAX);
+        Place { node: node.clone(), level, class, since_ns, written_ns, is_used: Cell::new(false) }
     }
 
     /// Counts a request as sent with it, or as not sent after all.
@@ -265,14 +268,20 @@ impl Place {
         self.is_used.set(is_used);
     }
 
-    /// Counts an answer for the limiter of the window. Errors come sooner than rows, and tell
-    /// nothing about the time of a request.
-    pub(crate) fn count(&self, answer: &Envelope) {
+    /// Starts the clock of the request: it is written to the socket.
+    pub(crate) fn written(&self, now_ns: u64) {
+        self.written_ns.set(now_ns);
+    }
+
+    /// Counts an answer, whose last byte arrived at `arrived_ns`, for the limiter of the window.
+    /// Errors come sooner than rows, and tell nothing about the time of a request. Neither does an
+    /// answer that was read together with one from before its request.
+    pub(crate) fn count(&self, answer: &Envelope, arrived_ns: u64) {
         let Some(sample) = &self.node.sample else { return };
         let mut sample = sample.borrow_mut();
         if answer.opcode != Opcode::Error {
-            let took_ns = lanes::time::monotonic_ns().saturating_sub(self.since_ns);
-            return sample.answered(self.class, took_ns);
+            let took_ns = arrived_ns.checked_sub(self.written_ns.get()).filter(|took_ns| *took_ns > 0);
+            return took_ns.into_iter().for_each(|took_ns| sample.answered(self.class, took_ns));
         }
         match answer.body.get(..4) {
             Some(OVERLOADED) => sample.overloaded(),

@@ -26,6 +26,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Streams {
     waiting: Vec<Option<Waiting>>,
     free: Vec<i16>,
+    /// Requests that were not written to the socket yet.
+    unwritten: Vec<i16>,
     in_flight: usize,
 }
 
@@ -45,9 +47,20 @@ impl Streams {
             None => return None,
         };
         place.iter().for_each(|place| place.set_used(true));
+        if place.is_some() {
+            self.unwritten.push(stream);
+        }
         self.waiting[usize::from(stream.unsigned_abs())] = Some(Waiting { sender, place });
         self.in_flight += 1;
         Some((stream, receiver))
+    }
+
+    /// Starts the clocks of the requests that are written to the socket now.
+    pub(crate) fn written(&mut self, now_ns: u64) {
+        for stream in self.unwritten.drain(..) {
+            let waiting = self.waiting.get(usize::from(stream.unsigned_abs())).and_then(Option::as_ref);
+            waiting.iter().flat_map(|waiting| &waiting.place).for_each(|place| place.written(now_ns));
+        }
     }
 
     /// Returns the waiting request of an answer. `None`: the stream is not in use.
@@ -67,6 +80,7 @@ impl Streams {
     /// Takes all waiting requests, because the connection has ended.
     pub(crate) fn take_all(&mut self) -> Vec<Waiting> {
         self.free.clear();
+        self.unwritten.clear();
         self.in_flight = 0;
         std::mem::take(&mut self.waiting).into_iter().flatten().collect()
     }
