@@ -30,6 +30,10 @@ use crate::part::{CorePart, LevelReport, NodeReport, first_entitlement};
 /// memory of their connections.
 const WAITING_MAX: usize = 1 << 14;
 
+/// Waiting requests that get places in one task poll, at most, those that no client waits for
+/// included: thousands of these may stand in line after a pause of the node.
+const GIVEN_MAX: usize = 256;
+
 /// Time for which a node that could not be reached is not chosen if there are others.
 const AVOIDED: Duration = Duration::from_secs(1);
 
@@ -156,9 +160,8 @@ impl Node {
                 // A dropped level: its requests keep what it had.
                 return !queue.remove(*level);
             };
-            let decided = part.levels.iter().find(|part| part.group == *group);
-            let entitlement = match decided {
-                Some(decided) => decided.entitlement,
+            let entitlement = match part.levels.get(group) {
+                Some(decided) => *decided,
                 None => first_entitlement(&entry.level, &entry.spec, part.scale, part.places),
             };
             queue.set(*level, entitlement.spec);
@@ -234,16 +237,34 @@ impl Node {
         if self.is_giving.replace(true) {
             return;
         }
-        loop {
+        if self.give_some() {
+            return self.is_giving.set(false);
+        }
+        let node = self.clone();
+        let rest = async move {
+            loop {
+                lanes::yield_now().await;
+                if node.give_some() {
+                    return node.is_giving.set(false);
+                }
+            }
+        };
+        lanes::spawn(Group::CONTROL, rest).detach();
+    }
+
+    /// Gives free places to at most [`GIVEN_MAX`] waiting requests. Returns true if none is left
+    /// that may have a place now.
+    fn give_some(self: &Rc<Self>) -> bool {
+        for _ in 0..GIVEN_MAX {
             let now_ns = lanes::time::monotonic_ns();
-            let Some((level, waiting)) = self.queue.borrow_mut().pop(now_ns) else { break };
+            let Some((level, waiting)) = self.queue.borrow_mut().pop(now_ns) else { return true };
             if waiting.sender.is_closed() {
                 self.queue.borrow_mut().skip(level, now_ns);
                 continue;
             }
             drop(waiting.sender.send(Place::new(self, level, waiting.class, now_ns)));
         }
-        self.is_giving.set(false);
+        false
     }
 }
 
@@ -304,5 +325,77 @@ impl Drop for Place {
         if waits {
             self.node.give();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::start_lanes;
+    use wire::{Direction, Encoder, Prelude, Version};
+
+    use super::*;
+    use crate::streams::Streams;
+
+    fn void() -> Envelope {
+        let mut encoder = Encoder::new(Direction::Response, Version::V5);
+        encoder.void(0, &Prelude::default()).expect("short");
+        let mut decoder = wire::Decoder::new(Direction::Response, wire::Limits::default());
+        let mut bytes = encoder.finish().split();
+        decoder.decode(&mut bytes).expect("well-formed").expect("complete")
+    }
+
+    /// Runs a test with a node of one place and the level of its requests.
+    fn with_node(test: impl FnOnce(&Rc<Node>, NodeId) + Send + 'static) {
+        let lanes = start_lanes(1);
+        let levels = workload::Levels::new(lanes.clone());
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            let node = Rc::new(Node::new(([127, 0, 0, 1], 9042).into(), 1, true));
+            let level = node.level_of(&Effective::of(levels.catalog().default_level()), 0);
+            test(&node, level);
+            // The rest of what was started.
+            for _ in 0..1000 {
+                lanes::yield_now().await;
+            }
+            assert_eq!(node.queue.borrow().queued(), 0);
+            assert!(!node.is_giving.get());
+        });
+        lanes.shutdown();
+    }
+
+    #[test]
+    fn time_of_a_request_starts_when_it_is_written() {
+        with_node(|node, level| {
+            let answers = |written_ns: u64, arrived_ns: u64| {
+                assert!(node.queue.borrow_mut().enter(level, 1));
+                let mut streams = Streams::default();
+                let place = Place::new(node, level, ClassId::of_opcode(7), 1);
+                let (stream, _receiver) = streams.take(Some(place)).expect("free");
+                streams.written(written_ns);
+                // Requests that are written later do not move it.
+                streams.written(u64::MAX);
+                let waiting = streams.answered(stream).expect("in flight");
+                waiting.place.expect("given").count(&void(), arrived_ns);
+                node.sample.as_ref().expect("limited").borrow().answers()
+            };
+            assert_eq!(answers(1000, 900), 0, "it was read with an earlier answer");
+            assert_eq!(answers(1000, 1200), 1);
+        });
+    }
+
+    #[test]
+    fn abandoned_requests_leave_the_line_in_several_polls() {
+        with_node(|node, level| {
+            assert!(node.queue.borrow_mut().enter(level, 1));
+            let place = Place::new(node, level, ClassId::of_opcode(7), 1);
+            for _ in 0..3 * GIVEN_MAX {
+                let (sender, receiver) = oneshot::channel();
+                let waiting = Waiting { sender, class: ClassId::of_opcode(7) };
+                assert!(node.queue.borrow_mut().push(level, 1, waiting).is_ok());
+                drop(Turn { node, level, receiver });
+            }
+            assert_eq!(node.queue.borrow().use_of(level).queued, 0, "no client waits");
+            drop(place);
+            assert_eq!(node.queue.borrow().queued(), 2 * GIVEN_MAX, "the others in later polls");
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! Part of a node's window that one core has, and its use.
 
 use lanes::Group;
+use rustc_hash::FxHashMap;
 use sched::cluster::PartSpec;
 use sched::control::WindowBounds;
 use sched::{NodeSpec, NodeUse, SHARES_MAX, SHARES_MIN};
@@ -41,14 +42,7 @@ pub(crate) struct CorePart {
     /// Factor of the weights of levels that are not in `levels`.
     pub(crate) scale: u32,
     /// Levels with requests on this core.
-    pub(crate) levels: Vec<LevelPart>,
-}
-
-/// Entitlement of a level at a node on one core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LevelPart {
-    pub(crate) group: Group,
-    pub(crate) entitlement: Entitlement,
+    pub(crate) levels: FxHashMap<Group, Entitlement>,
 }
 
 /// Returns the settings of a level for the division.

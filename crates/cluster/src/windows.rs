@@ -27,7 +27,7 @@ use workload::{Catalog, LevelEntry};
 
 use crate::fleet::{Fleet, FleetDemand, Other};
 use crate::node::Node;
-use crate::part::{CorePart, Entitlement, LevelPart, LevelReport, NodeReport, PPM, WINDOW_BOUNDS, part_spec};
+use crate::part::{CorePart, Entitlement, LevelReport, NodeReport, PPM, WINDOW_BOUNDS, part_spec};
 use crate::topology::{ClusterNode, Topology};
 
 /// Thousandths in a place.
@@ -265,7 +265,7 @@ impl Division {
             .map(|level| self.parts.part_milli(level, core) * PPM / self.parts.level_milli(level).max(1))
             .collect();
         let most = fractions.iter().copied().max().unwrap_or(0).max(1);
-        let mut levels = Vec::new();
+        let mut levels = FxHashMap::default();
         for (level, entry) in used.iter().enumerate() {
             if self.demand[level * cores + core] == 0 {
                 continue;
@@ -283,7 +283,7 @@ impl Division {
                 },
                 in_flight_max: limit.map_or(u32::MAX, |limit| limit.div_ceil(MILLI).max(1) as u32),
             };
-            levels.push(LevelPart { group: entry.level.group(), entitlement });
+            levels.insert(entry.level.group(), entitlement);
         }
         CorePart { places, scale, levels }
     }
@@ -337,10 +337,7 @@ mod tests {
         });
         let parts = Division::default().divide(([127, 0, 0, 1], 9042).into(), 100, &catalog, &reports);
         let of_core = |part: &CorePart| {
-            let weight = |group: &Group| {
-                let level = part.levels.iter().find(|level| level.group == *group);
-                level.map_or(0, |level| level.entitlement.spec.shares)
-            };
+            let weight = |group: &Group| part.levels.get(group).map_or(0, |level| level.spec.shares);
             (part.places, groups.iter().map(weight).collect())
         };
         parts.iter().map(of_core).collect()

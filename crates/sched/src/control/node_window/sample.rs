@@ -80,6 +80,12 @@ impl NodeSample {
         self.add(class.0, Sum { answers: 1, logs: log2(time_ns) });
     }
 
+    /// Returns the number of answers whose times are counted.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        self.answers
+    }
+
     /// Counts an error Overloaded of the node.
     pub fn overloaded(&mut self) {
         self.overloaded += 1;
