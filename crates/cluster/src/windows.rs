@@ -311,7 +311,11 @@ impl Limiter {
 
 #[cfg(test)]
 mod tests {
-    use workload::LevelSpec;
+    use std::rc::Rc;
+
+    use sched::control::ClassId;
+    use wire::{Decoder, Direction, Encoder, Envelope, Failure, FailureKind, Limits, Prelude, Version};
+    use workload::{Effective, LevelSpec};
 
     use super::*;
 
@@ -373,6 +377,84 @@ mod tests {
             assert_eq!((shown.len(), shown[0].window, shown[0].levels.len()), (1, 8, 1));
             windows.begin(&Topology::of_addresses(&[]), &mut division);
             assert!(windows.usage(&catalog).is_empty());
+        });
+        lanes.shutdown();
+    }
+
+    fn answer(encode: impl FnOnce(&mut Encoder)) -> Envelope {
+        let mut encoder = Encoder::new(Direction::Response, Version::V5);
+        encode(&mut encoder);
+        let mut bytes = encoder.finish().split();
+        let mut decoder = Decoder::new(Direction::Response, Limits::default());
+        decoder.decode(&mut bytes).expect("well-formed").expect("complete")
+    }
+
+    /// A node behind a queue that is never empty. It serves some requests at once, each in 1 ms;
+    /// the others wait in it. Its times are given, so that the test does not depend on a clock.
+    struct Simulated {
+        node: Rc<Node>,
+        of: ClusterNode,
+        windows: Windows,
+        division: Division,
+        catalog: Arc<Catalog>,
+    }
+
+    impl Simulated {
+        /// Fills the window, counts answers of a tick, and divides.
+        async fn tick(&mut self, serves: u32, last: Option<&Envelope>) {
+            let Simulated { node, of, windows, division, catalog } = self;
+            let effective = Effective::of(catalog.default_level());
+            let mut places = Vec::new();
+            for _ in 0..node.load().part {
+                let place = node.place(&effective, ClassId::of_opcode(7), u64::MAX).await;
+                places.push(place.expect("a free place"));
+            }
+            let void = answer(|encoder| encoder.void(0, &Prelude::default()).expect("short"));
+            let took_ns = 1_000_000 * u64::from(node.load().part.max(serves)) / u64::from(serves);
+            for place in places.iter().cycle().take(256) {
+                place.written(1);
+                place.count(&void, 1 + took_ns);
+            }
+            last.into_iter().for_each(|last| places[0].count(last, 0));
+            // An interval of no time: the window was the limit if it was used up at all.
+            let part = windows.exchange(node, of, 0, Some((division, catalog))).expect("divided");
+            drop(places);
+            node.apply(&part, &FxHashMap::default());
+        }
+
+        async fn settle(&mut self, serves: u32) -> u32 {
+            for _ in 0..300 {
+                self.tick(serves, None).await;
+            }
+            self.window()
+        }
+
+        /// Returns the window without the effect of a drain, whose time is that of the day.
+        fn window(&self) -> u32 {
+            self.division.limiters[&self.of.address].window.window()
+        }
+    }
+
+    #[test]
+    fn limiter_follows_the_answers_of_a_node() {
+        let lanes = testkit::start_lanes(1);
+        let catalog = workload::Levels::new(lanes.clone()).catalog();
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            let of = Topology::of_addresses(&[([127, 0, 0, 1], 9042).into()]).nodes()[0].clone();
+            let node = Rc::new(Node::new(of.address, WINDOW_BOUNDS.min, true));
+            let (windows, division) = (Windows::default(), Division::new(None));
+            let mut node = Simulated { node, of, windows, division, catalog };
+            let found = node.settle(16).await;
+            assert!((14..=32).contains(&found), "{found} for a node that serves 16 at once");
+            let faster = node.settle(64).await;
+            assert!((56..=112).contains(&faster), "{faster} for a node that serves 64 at once");
+            let failure = Failure::new(FailureKind::Overloaded, "too much".to_owned());
+            let overloaded =
+                answer(|encoder| encoder.error(0, &failure, &Prelude::default()).expect("short"));
+            let before = node.window();
+            node.tick(64, Some(&overloaded)).await;
+            let after = node.window();
+            assert!(after.abs_diff(before * 7 / 10) <= 1, "{before}, then {after}");
         });
         lanes.shutdown();
     }
