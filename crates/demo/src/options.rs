@@ -61,7 +61,7 @@ pub(crate) struct DemoOptions {
     /// flush: 5 to 120 whole seconds, less if the writes do not fit into memory [30, quick 5]
     #[arg(long, value_name = "N", verbatim_doc_comment, allow_negative_numbers = true)]
     pub(crate) seconds: Option<f64>,
-    /// cluster: requests in flight at the node, at most 32768 [16]
+    /// cluster: requests in flight at the node, at most 32768 [24]
     #[arg(long, value_name = "N", value_parser = positive(WINDOW_MAX), allow_negative_numbers = true)]
     pub(crate) node_window: Option<u32>,
     #[command(flatten)]
@@ -208,9 +208,9 @@ impl Times {
 }
 
 /// Requests in flight at the node of the demo of a cluster: the least window that keeps it full.
-/// Beside the batch load, 8 left it 76 to 87 % busy, 16 kept 92 to 96 %, and 32 kept 97 % and more
-/// (2026-11-29, two cores). With 32, operations followed shares less.
-const NODE_WINDOW: u32 = 16;
+/// Beside the batch load, 8 left it 78 to 80 % busy, 16 88 to 93 %, and 24 95 to 97 % (2026-11-29,
+/// two cores). The larger the window, the less operations follow shares.
+const NODE_WINDOW: u32 = 24;
 
 /// Requested rate of the demo of flushes, as a fraction of capacity.
 const FLUSH_PART: f64 = 0.4;
