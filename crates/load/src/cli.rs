@@ -9,6 +9,7 @@ use crate::flags::CqlFlags;
 use crate::merge::{self, merge};
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::run::run;
+use crate::scan;
 use crate::spec::Workload;
 use crate::sql;
 use crate::sql_flags::SqlFlags;
@@ -48,6 +49,7 @@ fn dispatch(args: &[String]) -> Result<i32, LoadError> {
 fn run_other(command: OtherCommand) -> Result<i32, LoadError> {
     match command {
         OtherCommand::Plan(flags) => capacity::cli(&flags),
+        OtherCommand::Scan(flags) => scan::cli(&flags),
         OtherCommand::Merge(flags) => merge_files(&flags),
         OtherCommand::Tpch(flags) => write_tpch(&flags),
         OtherCommand::Hits(flags) => write_hits(&flags),

@@ -7,6 +7,7 @@ use crate::capacity::flags::CapacityFlags;
 use crate::common_flags::{CommandLine, PageFlags, ReportFlags, parse, usage};
 use crate::data::flags::{HitsFlags, TpchFlags};
 use crate::flags::CqlFlags;
+use crate::scan::ScanFlags;
 use crate::spec::Workload;
 use crate::sql_flags::SqlFlags;
 use crate::sweep::flags::{self as sweep, SweepFlags};
@@ -44,6 +45,8 @@ Example
 
 One ladder, or several of servers that differ in their cores. Four core counts determine a law over cores.")]
     Plan(CapacityFlags),
+    /// Pages of a whole table, one after the other, over and over
+    Scan(ScanFlags),
     /// One report from the raw histograms of several generators
     Merge(MergeFlags),
     /// Write the eight tables of TPC-H into the keyspace `tpch`, or as files

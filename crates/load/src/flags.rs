@@ -51,6 +51,9 @@ struct PacingFlags {
     /// Wait for answers after the last request
     #[arg(long = "drain", value_name = "TIME", default_value = "5s", value_parser = seconds)]
     drain_s: f64,
+    /// Open loop: time limit of a request from when it is due. Answers within it are counted
+    #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds)]
+    time_limit_s: Option<f64>,
 }
 
 /// Connections and their limits.
@@ -235,6 +238,7 @@ impl CqlFlags {
             route: !self.connections.no_routing,
             metrics: self.requests.metrics.clone(),
             drain_s: self.pacing.drain_s,
+            time_limit_s: self.pacing.time_limit_s,
             ..Spec::default()
         };
         spec.check()?;
@@ -313,6 +317,11 @@ mod tests {
         assert_eq!(open.pacing, Pacing::Open(steps));
         let closed = spec("mixed --in-flight 256 --duration 1h").expect("a closed loop");
         assert_eq!(closed.pacing, Pacing::Closed { in_flight: 256, seconds: 3600.0 });
+        let limit = |line| spec(line).map(|spec| spec.time_limit_s).ok();
+        assert_eq!(
+            [limit("read --rate 1"), limit("read --rate 1 --time-limit 500ms")],
+            [Some(None), Some(Some(0.5))]
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //!   experiment: runs of many concurrencies or rates, each a step
 //!     usl:   concurrencies ──► Ladder ──► law, regions ──► text, JSON, plot
 //!     sweep: rates at parts of the peak ──► Sweep ──► text, JSON, page
+//!   scan: pages of a whole table, a thread a connection ──► text, JSON
 //!   capacity: Ladder ──► cores and concurrency for a rate
 //! ```
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
@@ -48,6 +49,7 @@ mod report;
 mod requests;
 mod routing;
 mod run;
+mod scan;
 mod scrape;
 pub mod session;
 mod spec;

@@ -29,6 +29,15 @@ pub struct Prepared {
     pub markers: usize,
 }
 
+/// A page of rows that were counted and not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Number of rows.
+    pub rows: usize,
+    /// State by which the next page is requested. `None`: this is the last page.
+    pub next: Option<Vec<u8>>,
+}
+
 /// A connection on which one request is in flight at a time.
 #[derive(Debug)]
 pub struct Session<S = TcpStream> {
@@ -163,6 +172,22 @@ impl<S: Read + Write> Session<S> {
     /// connection.
     pub fn query(&mut self, text: &str) -> Result<Vec<ResultRow>, LoadError> {
         self.pages(text, |encoder, params| encoder.request(0, &Request::Query(Query { text, params })))
+    }
+
+    /// Reads one page of at most `rows` rows: the first one, or the one that begins at `state`.
+    ///
+    /// # Errors
+    /// As [`Session::query`].
+    pub fn page(&mut self, text: &str, rows: i32, state: Option<&[u8]>) -> Result<Page, LoadError> {
+        let params = QueryParams { page_size: Some(rows), paging_state: state, ..Default::default() };
+        let envelope = self.ask(&Request::Query(Query { text, params }))?;
+        match self.decode(&envelope)? {
+            Response::Rows(page) => {
+                Ok(Page { rows: page.iter().count(), next: page.metadata.paging_state.map(<[u8]>::to_vec) })
+            }
+            Response::Error(failure) => Err(refused(text, &failure)),
+            other => Err(self.unexpected(&other)),
+        }
     }
 
     /// Prepares a statement.
