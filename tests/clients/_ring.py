@@ -146,7 +146,7 @@ class Node:
     def __init__(self, number, datacenter, ring):
         self.host, self.port, self.datacenter = f"127.0.0.{number}", ring.port, datacenter
         self.folder = Path(ring.folder.name, f"node{number}")
-        self.process, self.has_started, self.lib = None, False, ring.lib
+        self.process, self.has_started, self.lib, self.cpu = None, False, ring.lib, ring.cpu
         conf = self.folder / "conf"
         conf.mkdir(parents=True)
         (conf / "cassandra-rackdc.properties").write_text(f"dc={datacenter}\nrack=r1\n")
@@ -160,7 +160,10 @@ class Node:
         conf = self.folder / "conf"
         # The kernel ends the node with the test, even if the test is killed.
         command = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-        command += ["java", "-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+        command += ["taskset", "-c", str(self.cpu)] if self.cpu is not None else []
+        command += ["java", "-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
+        # A test ends before the second compiler has paid for itself.
+        command += ["-XX:TieredStopAtLevel=1"] if self.cpu is None else []
         command += [f"-javaagent:{next(self.lib.glob('jamm-*.jar'))}"]
         for option, packages in (("--add-exports", EXPORTS), ("--add-opens", OPENS)):
             command += [word for package in packages for word in (option, f"{package}=ALL-UNNAMED")]
@@ -225,14 +228,15 @@ class Node:
 
 class Ring:
     """`with Ring() as ring:` starts a node for each datacenter named, and `Ring()` alone downloads their files. The superuser is
-    `admin`, with the password of all tests. Every node has a copy of all roles."""
+    `admin`, with the password of all tests. Every node has a copy of all roles. For measurements all nodes share one `cpu`, and
+    their code is compiled as in production."""
 
-    def __init__(self, datacenters=("a", "a", "b")):
+    def __init__(self, datacenters=("a", "a", "b"), cpu=None):
         self.lib = jars()
         hosts = [f"127.0.0.{number}" for number in range(1, len(datacenters) + 1)]
         self.port = free_port(hosts)
         self.storage_port = free_port(hosts)
-        self.datacenters = datacenters
+        self.datacenters, self.cpu = datacenters, cpu
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlane-ring-", ignore_cleanup_errors=True)

@@ -20,6 +20,7 @@ mod files;
 mod language;
 mod layering;
 mod report;
+mod ring;
 mod simulate;
 mod sizes;
 mod stress;
@@ -114,7 +115,7 @@ struct Tool {
 }
 
 /// The tools.
-const TOOLS: [Tool; 6] = [
+const TOOLS: [Tool; 7] = [
     Tool {
         name: "benchmarks",
         flags: "[--check]",
@@ -149,6 +150,13 @@ const TOOLS: [Tool; 6] = [
         what: "seeded histories of storage and CQL against models (failures are made shorter), and overloads",
         builds: true,
         run: simulate::simulate,
+    },
+    Tool {
+        name: "ring",
+        flags: "[--quick] [--only NAME] [--cells FILE] [--dry]",
+        what: "a front before three nodes of Cassandra: figures for bench/results, 20 minutes (Java, Maven)",
+        builds: true,
+        run: ring::run,
     },
     Tool {
         name: "stress",
