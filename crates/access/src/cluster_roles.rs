@@ -55,8 +55,8 @@ impl Access {
         })
     }
 
-    /// Returns the copies that nothing needs: roles without sessions on any core, levels and grants,
-    /// which are no superusers and not granted to other copies.
+    /// Returns the copies that nothing needs: roles without sessions on any core, level and grants,
+    /// which are no superusers and not granted to a role that is needed.
     pub fn unused_copies(&self) -> lanes::LocalBoxFuture<'_, BTreeSet<Arc<str>>> {
         Box::pin(async move {
             let mut in_use = BTreeSet::new();

@@ -117,7 +117,7 @@ pub(crate) async fn drop_unused(core: Weak<Core>) {
         let Some(core) = core.upgrade() else { return };
         let now = core.access.unused_copies().await;
         let twice = before.intersection(&now).cloned().collect();
-        // What could not be dropped is found again.
+        // The next search finds copies that could not be dropped.
         let _ = core.access.drop_copies(twice).await;
         before = now;
     }

@@ -39,8 +39,8 @@ pub(crate) enum Fast {
 pub(crate) enum Rest {
     /// The heavy lane has to assemble it, or to parse or bind its texts.
     Opening(Frame),
-    /// The statement, or its payload in front of a cluster, specifies another level, whose settings the request has now. That level has
-    /// not admitted it.
+    /// The statement specifies another level, whose settings the request has now. In front of a
+    /// cluster its payload does. That level has not admitted it.
     OtherLevel,
     /// A slot, with the text if the statement is for a node.
     Slot(WaitingStatement, Option<RelayedText>),
