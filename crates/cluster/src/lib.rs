@@ -23,6 +23,7 @@ mod again;
 mod choice;
 mod connection;
 mod control;
+mod engine;
 mod events;
 mod fleet;
 mod front;
@@ -46,6 +47,7 @@ mod windows;
 
 pub use choice::ReplicaOrder;
 pub use control::{Account, Control, ControlOptions, Notice, Refresh};
+pub use engine::ClusterEngine;
 pub use events::{Heard, follow_events};
 pub use fleet::{CatalogueOutcome, EntryChange, EntryKind, Fleet, FleetCatalogue, FleetOptions, Peer};
 pub use front::Front;

@@ -36,6 +36,12 @@ pub enum About<'a> {
 pub trait Viewer: fmt::Debug + Send + Sync {
     /// Returns true if the role may see rows about this object.
     fn sees(&self, about: About<'_>) -> bool;
+
+    /// Returns the name of the role, in front of a cluster the one whose connections read its
+    /// tables. `None`: the session has no role, because logins are off or it has ended.
+    fn role(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Objects that the rows of a virtual table are about. Columns are given by their index in a row,
