@@ -6,9 +6,11 @@
 //! 1. One node is asked for all nodes (`nodes.rs`): addresses, versions, and the schema version.
 //! 2. If nodes or versions changed, the driver reads tokens and keyspaces anew. It also does so on
 //!    its own events, and every minute.
-//! 3. A node is up if the driver has a connection to it. The driver opens one to each node, and
+//! 3. Then the tables of the cluster are read as well (`schema_tables.rs`). What fails is tried again
+//!    at the next check, and the last tables stay.
+//! 4. A node is up if the driver has a connection to it. The driver opens one to each node, and
 //!    closes it after two seconds of silence and two more without an answer.
-//! 4. What differs from the last topology is published.
+//! 5. What differs from the last topology is published.
 //!
 //! A cluster that is away changes nothing but these marks: nodes and replicas stay as they were.
 //!
@@ -35,10 +37,11 @@ use scylla::routing::Token;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use crate::catalog::Catalog;
 use crate::fleet::{CurrentSession, Fleet, FleetOptions, Member};
 use crate::nodes::{AskError, SystemTables};
-use crate::refused;
 use crate::topology::{ClusterNode, PublishedTopology, Ring, Topology};
+use crate::{refused, schema_tables};
 
 /// Interval of the checks.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -306,6 +309,9 @@ struct Watch {
     is_moved: bool,
     /// True if the driver has to read tokens and keyspaces anew.
     is_stale: bool,
+    catalog: Arc<Catalog>,
+    /// True if the tables have to be read anew.
+    is_catalog_stale: bool,
 }
 
 impl Watch {
@@ -318,7 +324,10 @@ impl Watch {
         loop {
             let _ = tokio::time::timeout(CHECK_EVERY - CHECK_AFTER, refresh.0.notified()).await;
             tokio::time::sleep(CHECK_AFTER).await;
-            let checked = self.check().await;
+            let checked = match self.check().await {
+                Ok(()) => self.read_catalog().await,
+                failed => failed,
+            };
             if is_away != checked.is_err() {
                 is_away = checked.is_err();
                 report(checked.err().map_or(Notice::Back, Notice::Away));
@@ -358,8 +367,12 @@ impl Watch {
             ring_of: None,
             is_moved: false,
             is_stale: false,
+            catalog: Arc::default(),
+            is_catalog_stale: true,
         };
         watch.check().await?;
+        // Clients of CQL do without.
+        let _ = watch.read_catalog().await;
         watch.datacenter = watch.own_datacenter()?;
         let topology = watch.topology();
         Ok((watch, topology))
@@ -393,7 +406,27 @@ impl Watch {
             let read = self.session().refresh_metadata().await;
             read.map_err(|error| refused::unread(&error, self.user()))?;
             self.is_stale = false;
+            self.is_catalog_stale = true;
         }
+        Ok(())
+    }
+
+    /// Reads the tables of the cluster, if the schema has changed.
+    ///
+    /// # Errors
+    /// One sentence. The tables stay as they were.
+    async fn read_catalog(&mut self) -> Result<(), String> {
+        if !self.is_catalog_stale {
+            return Ok(());
+        }
+        let session = self.session();
+        let state = session.get_cluster_state();
+        let node = state.get_nodes_info().iter().find(|node| node.is_connected());
+        let node = node.ok_or_else(|| "no node of the cluster can be reached".to_owned())?;
+        let known = self.nodes.iter().find(|known| known.host_id == node.host_id);
+        let version = known.and_then(|known| known.schema_version).unwrap_or_default();
+        self.catalog = Arc::new(schema_tables::catalog(&session, node, version).await?);
+        self.is_catalog_stale = false;
         Ok(())
     }
 
@@ -436,7 +469,7 @@ impl Watch {
             }
             self.ring_of = Some((state, ids));
         }
-        Topology::new(nodes, self.datacenter.clone(), self.ring.clone())
+        Topology::new(nodes, self.datacenter.clone(), self.ring.clone()).with_catalog(self.catalog.clone())
     }
 
     /// Returns the datacenter of the options, or that of the first contact.

@@ -1,6 +1,7 @@
-//! The engine of a core in front of a cluster, for SQL: the tables of the cluster beside those of the
-//! local engine, which holds the tables that show this server.
+//! The engine of a core in front of a cluster, for SQL: tables of the cluster beside those of the
+//! local engine, which show this server.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,12 +11,26 @@ use engine::{
     Schema, SchemaListener, Value, Viewer,
 };
 
+use crate::catalog::Catalog;
 use crate::front::Front;
+use crate::role::Role;
+use crate::scan::ClusterSnapshot;
+
+/// Role of sessions at a cluster that wants no credentials.
+const ANONYMOUS: &str = "anonymous";
 
 /// The engine of a core. The head of this file describes it.
 pub struct ClusterEngine {
     local: Rc<dyn Engine>,
     front: Rc<Front>,
+    merged: RefCell<Option<Merged>>,
+}
+
+/// The last schema, and those that it was made of.
+struct Merged {
+    catalog: Arc<Catalog>,
+    local: Arc<Schema>,
+    schema: Arc<Schema>,
 }
 
 impl ClusterEngine {
@@ -23,7 +38,30 @@ impl ClusterEngine {
     /// schema, is `local`'s.
     #[expect(clippy::new_ret_no_self, reason = "listeners know engines by their interface only")]
     pub fn new(local: Rc<dyn Engine>, front: Rc<Front>) -> Rc<dyn Engine> {
-        Rc::new(ClusterEngine { local, front })
+        Rc::new(ClusterEngine { local, front, merged: RefCell::default() })
+    }
+
+    /// Returns true for a keyspace of the local engine, stored or virtual.
+    fn is_local(&self, keyspace: &str) -> bool {
+        engine::is_of_server(keyspace) || self.local.schema().keyspaces.contains_key(keyspace)
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        self.front.nodes().topology.catalog().clone()
+    }
+
+    /// Returns the open role of a viewer.
+    ///
+    /// # Errors
+    /// It has no session on this core.
+    fn role_of(&self, viewer: Option<&Arc<dyn Viewer>>) -> Result<Rc<Role>, Error> {
+        let name = viewer.map(|viewer| viewer.role().unwrap_or(ANONYMOUS));
+        let name =
+            name.ok_or_else(|| Error::Invalid("a table of the cluster is read by a role".to_owned()))?;
+        let role = self.front.roles().into_iter().find(|role| &**role.name() == name && !role.is_ended());
+        role.ok_or_else(|| {
+            Error::Unauthorized(format!("the role {name} has no session at the cluster on this core"))
+        })
     }
 }
 
@@ -54,7 +92,22 @@ impl Engine for ClusterEngine {
     }
 
     fn schema(&self) -> Arc<Schema> {
-        self.local.schema()
+        let (catalog, local) = (self.catalog(), self.local.schema());
+        let mut merged = self.merged.borrow_mut();
+        if let Some(merged) = &*merged
+            && Arc::ptr_eq(&merged.catalog, &catalog)
+            && Arc::ptr_eq(&merged.local, &local)
+        {
+            return merged.schema.clone();
+        }
+        let mut schema = Schema::clone(catalog.schema());
+        // Names of this server are never those of the cluster's tables.
+        schema
+            .keyspaces
+            .extend(local.keyspaces.iter().map(|(name, keyspace)| (name.clone(), keyspace.clone())));
+        let schema = Arc::new(schema);
+        *merged = Some(Merged { catalog, local, schema: schema.clone() });
+        schema
     }
 
     fn on_schema_change(&self, listener: SchemaListener) {
@@ -71,12 +124,20 @@ impl Engine for ClusterEngine {
         table: &str,
         viewer: Option<&Arc<dyn Viewer>>,
     ) -> Result<Box<dyn TableSnapshot>, Error> {
-        let _ = &self.front;
+        if let Some(found) = self.catalog().table(keyspace, table)
+            && !self.is_local(keyspace)
+        {
+            return Ok(Box::new(ClusterSnapshot::new(self.front.clone(), self.role_of(viewer)?, found)));
+        }
         self.local.table_snapshot_for(keyspace, table, viewer)
     }
 
     fn statistics(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {
-        self.local.statistics(keyspace, table)
+        match self.is_local(keyspace) {
+            true => self.local.statistics(keyspace, table),
+            // `system.size_estimates` of each node would have to be summed.
+            false => None,
+        }
     }
 
     fn refuses_writes(&self) -> bool {

@@ -20,6 +20,7 @@
 //! Every core has its own front with its own connections. Cores share the prepared statements.
 
 mod again;
+mod catalog;
 mod choice;
 mod connection;
 mod control;
@@ -39,12 +40,15 @@ mod prepared;
 mod reach;
 mod refused;
 mod role;
+mod scan;
+mod schema_tables;
 mod send;
 mod shared;
 mod streams;
 mod topology;
 mod windows;
 
+pub use catalog::Catalog;
 pub use choice::ReplicaOrder;
 pub use control::{Account, Control, ControlOptions, Notice, Refresh};
 pub use engine::ClusterEngine;

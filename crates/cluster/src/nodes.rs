@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
 use scylla::cluster::Node;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
@@ -121,12 +121,16 @@ async fn ask(
 
 /// Sends a statement to one node, which alone answers for its system tables.
 async fn send(text: &str, session: &Session, node: &Arc<Node>) -> Result<QueryResult, ExecutionError> {
+    let mut statement = Statement::new(text);
+    statement.set_execution_profile_handle(Some(at_node(node)));
+    session.query_unpaged(statement, &[]).await
+}
+
+/// Returns the profile of a statement that only one node answers.
+pub(crate) fn at_node(node: &Arc<Node>) -> ExecutionProfileHandle {
     let policy = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node.clone()), None);
     let profile = ExecutionProfile::builder().load_balancing_policy(policy);
-    let profile = profile.request_timeout(Some(ANSWER_WITHIN)).build();
-    let mut statement = Statement::new(text);
-    statement.set_execution_profile_handle(Some(profile.into_handle()));
-    session.query_unpaged(statement, &[]).await
+    profile.request_timeout(Some(ANSWER_WITHIN)).build().into_handle()
 }
 
 fn rows(answered: Result<QueryResult, ExecutionError>, node: &Node) -> Result<Vec<Row>, AskError> {

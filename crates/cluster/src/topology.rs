@@ -22,6 +22,8 @@ use rustc_hash::FxHashMap;
 use schema::Token;
 use uuid::Uuid;
 
+use crate::catalog::Catalog;
+
 /// Nodes of a topology, at most: an index has 16 bits. More are not used.
 pub(crate) const NODES_MAX: usize = u16::MAX as usize;
 
@@ -56,6 +58,7 @@ pub struct Topology {
     is_local: Vec<bool>,
     datacenter: Arc<str>,
     pub(crate) ring: Arc<Ring>,
+    catalog: Arc<Catalog>,
     version: u64,
 }
 
@@ -67,7 +70,19 @@ impl Topology {
         nodes.truncate(NODES_MAX);
         let none_matches = nodes.iter().all(|node| node.datacenter != datacenter);
         let is_local = nodes.iter().map(|node| none_matches || node.datacenter == datacenter).collect();
-        Topology { nodes, is_local, datacenter, ring, version: 0 }
+        Topology { nodes, is_local, datacenter, ring, catalog: Arc::default(), version: 0 }
+    }
+
+    /// Returns the topology with the tables of the cluster.
+    #[must_use]
+    pub fn with_catalog(self, catalog: Arc<Catalog>) -> Topology {
+        Topology { catalog, ..self }
+    }
+
+    /// Returns the tables of the cluster. Empty: they were not read yet.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
     }
 
     /// Creates a topology of live nodes of which only the addresses are known.
@@ -143,11 +158,12 @@ impl Topology {
         self.version
     }
 
-    /// Returns true if both have equal nodes and the same ring.
+    /// Returns true if both have equal nodes, the same ring and the same catalog.
     pub(crate) fn is_same(&self, other: &Topology) -> bool {
         self.nodes == other.nodes
             && self.datacenter == other.datacenter
             && Arc::ptr_eq(&self.ring, &other.ring)
+            && Arc::ptr_eq(&self.catalog, &other.catalog)
     }
 }
 
@@ -208,6 +224,11 @@ impl Ring {
     pub fn add_keyspace(&mut self, name: &str, placement: usize) {
         assert!(placement < self.placements.len(), "a number of this ring");
         self.keyspaces.insert(name.into(), placement);
+    }
+
+    /// Returns the tokens, ascending.
+    pub(crate) fn tokens(&self) -> &[Token] {
+        &self.tokens
     }
 
     fn replicas(&self, keyspace: &str, token: Token) -> &[u16] {

@@ -177,6 +177,31 @@ impl<'a> ColumnsRef<'a> {
             .collect()
     }
 
+    /// Decodes names and types. `None` is a type that contains a custom one.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for an unknown type id.
+    pub fn decode_known(&self) -> Result<Vec<(&'a str, Option<CqlType>)>, Error> {
+        let mut reader = Reader::new(self.bytes);
+        if self.global {
+            (reader.string("keyspace")?, reader.string("table")?);
+        }
+        let mut column = || {
+            if !self.global {
+                (reader.string("keyspace")?, reader.string("table")?);
+            }
+            let name = reader.string("column name")?;
+            let mut of_type = Reader::new(reader.rest());
+            types::skip(&mut reader, 0)?;
+            match types::read(&mut of_type, 0) {
+                Ok(ty) => Ok((name, Some(ty))),
+                Err(Error::CustomType(_)) => Ok((name, None)),
+                Err(error) => Err(error),
+            }
+        };
+        (0..self.count).map(|_| column()).collect()
+    }
+
     /// Returns an owned copy.
     pub fn to_columns(&self) -> Columns {
         Columns { count: self.count, global: self.global, bytes: Bytes::copy_from_slice(self.bytes) }
@@ -203,5 +228,26 @@ mod tests {
         check(&[], None);
         check(&[column("t"), column("t")], Some(("ks", "t")));
         check(&[column("t"), column("other")], Some(("ks", "t")));
+    }
+
+    #[test]
+    fn columns_behind_a_custom_type_are_decoded() {
+        let mut encoder = Encoder::new(Direction::Response, Version::V5);
+        let mut body = encoder.begin(0, Opcode::Result);
+        for (table, column, is_list) in [("t", "a", true), ("u", "b", false)] {
+            ["ks", table, column].iter().for_each(|name| body.string(name));
+            if is_list {
+                body.short(0x20);
+            }
+            body.short(0);
+            body.string("org.apache.cassandra.db.marshal.VectorType(FloatType, 3)");
+        }
+        ["ks", "t", "c"].iter().for_each(|name| body.string(name));
+        body.short(9);
+        body.end().expect("short");
+        let bytes = encoder.finish().split_off(crate::HEADER_BYTES);
+        let columns = ColumnsRef::read(&mut Reader::new(&bytes), 0, 3).expect("valid");
+        let known = columns.decode_known().expect("no unknown id");
+        assert_eq!(known, [("a", None), ("b", None), ("c", Some(CqlType::Int))]);
     }
 }

@@ -36,6 +36,10 @@ pub(crate) struct Script {
     pub(crate) members: Vec<Member>,
     /// Name, and options of the replication.
     pub(crate) keyspaces: Vec<(&'static str, Vec<(&'static str, &'static str)>)>,
+    /// Columns of tables: keyspace, table, name, kind, position, order, type.
+    pub(crate) columns: Vec<[&'static str; 7]>,
+    /// User types of the keyspace `both`: name, and names and types of fields.
+    pub(crate) types: Vec<(&'static str, Vec<(&'static str, &'static str)>)>,
     /// User and password. `None`: no authentication.
     pub(crate) login: Option<(&'static str, &'static str)>,
     /// Table that no role may read.
@@ -62,6 +66,8 @@ impl Cluster {
         let script = Script {
             members,
             keyspaces: Vec::new(),
+            columns: Vec::new(),
+            types: Vec::new(),
             login: None,
             forbidden: None,
             has_v2: true,
@@ -251,7 +257,10 @@ impl Script {
                 CqlType::Map(Box::new(CqlType::Text), Box::new(CqlType::Text))
             }
             ("system_schema.keyspaces", "durable_writes") => CqlType::Boolean,
-            ("system_schema.keyspaces" | "system_schema.tables" | "system_schema.views", _) => CqlType::Text,
+            ("system_schema.tables", "id") => CqlType::Uuid,
+            ("system_schema.columns", "position") => CqlType::Int,
+            ("system_schema.types", "field_names" | "field_types") => CqlType::List(Box::new(CqlType::Text)),
+            (table, _) if table.starts_with("system_schema.") => CqlType::Text,
             _ => return None,
         };
         is_known.then_some(ty)
@@ -277,7 +286,42 @@ impl Script {
             };
             names.iter().map(|name| Some(value(name))).collect()
         });
-        members.chain(keyspaces).collect()
+        members.chain(keyspaces).chain(self.definitions(table, names)).collect()
+    }
+
+    /// Returns the rows about tables and types.
+    fn definitions(&self, table: &str, names: &[&str]) -> Vec<Vec<Option<Vec<u8>>>> {
+        let text = |text: &str| Some(text.as_bytes().to_vec());
+        let column = |column: &[&'static str; 7]| {
+            let cell = |name: &&str| match *name {
+                "keyspace_name" => text(column[0]),
+                "table_name" => text(column[1]),
+                "column_name" => text(column[2]),
+                "kind" => text(column[3]),
+                "position" => Some(column[4].parse::<i32>().expect("a number").to_be_bytes().to_vec()),
+                "clustering_order" => text(column[5]),
+                "type" => text(column[6]),
+                "id" => Some(vec![column[1].len() as u8; 16]),
+                other => panic!("not expected: {other}"),
+            };
+            names.iter().map(cell).collect()
+        };
+        match table {
+            "system_schema.columns" => self.columns.iter().map(column).collect(),
+            "system_schema.tables" => {
+                let firsts = self.columns.iter().filter(|column| column[3..5] == ["partition_key", "0"]);
+                firsts.map(column).collect()
+            }
+            "system_schema.types" => {
+                let list = |list: Vec<&str>| Some(encode_list(list.iter().map(|text| text.as_bytes())));
+                let row = |(name, fields): &(&'static str, Vec<(&'static str, &'static str)>)| {
+                    let (names, types) = fields.iter().copied().unzip();
+                    vec![text("both"), text(name), list(names), list(types)]
+                };
+                self.types.iter().map(row).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -1,0 +1,308 @@
+//! Scans of tables of the cluster by columns.
+//!
+//! ```text
+//!  heavy lane   next() ─▶ two pages asked ────────────▶ page ─▶ batch ─▶ the next page asked
+//!                             │ message                  ▲
+//!  fast lane                  └▶ CoreScan::page ─▶ node ─┘      (page.rs)
+//! ```
+//!
+//! 1. Each core reads its own part of the tokens (`ranges.rs`), or of the keys that filters name
+//!    (`pushed.rs`).
+//! 2. First it asks for one page of the whole part. If that is all, the table is small. Otherwise the
+//!    page only tells the size of rows, and the part is read range by range.
+//! 3. Two pages are in flight or wait to be converted, each of another range or key. The next one of
+//!    a range is asked for when the last one was converted. So a scan that is dropped, or whose
+//!    consumer is slow, stops after two pages.
+//! 4. Pages are sized in rows, towards [`PAGE_BYTES`].
+//!
+//! There is no snapshot: pages show what nodes have when they are read. A row that is written during
+//! the scan may be in it or not.
+
+mod page;
+mod pushed;
+mod ranges;
+mod shape;
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use bytes::Bytes;
+use engine::Error;
+use engine::scan::{BatchSource, NextBatch, TableScan, TableSnapshot};
+use lanes::PerCore;
+use lanes::sync::cross;
+use wire::Response;
+
+use crate::catalog::ClusterTable;
+use crate::front::Front;
+use crate::role::Role;
+use crate::scan::page::{CoreScan, Page, PageOf, PageRequest};
+use crate::scan::pushed::pushed;
+use crate::scan::ranges::{cut, span_of};
+use crate::scan::shape::Shape;
+use crate::topology::Ring;
+
+/// Bytes of a page, about: a node sends it in less than a millisecond.
+const PAGE_BYTES: u64 = 256 << 10;
+
+/// Rows of the first page, whose rows have an unknown size.
+const FIRST_ROWS: u32 = 100;
+
+/// Factor by which the rows of a page grow, at most: the next rows may be larger.
+const GROWTH_MAX: u32 = 8;
+
+/// Rows of a page, at most, and so of a batch.
+const ROWS_MAX: usize = 1 << 16;
+
+/// Pages of a scan on a core that are in flight or wait to be converted.
+const PAGES: usize = 2;
+
+/// Access to a table of the cluster with the connections of a role. It holds no data: each scan reads
+/// what nodes have then.
+pub(crate) struct ClusterSnapshot {
+    of: PerCore<Access>,
+    table: ClusterTable,
+}
+
+/// Front and role of a core.
+struct Access {
+    front: Rc<Front>,
+    role: Rc<Role>,
+}
+
+impl ClusterSnapshot {
+    /// Creates the access, on a fast lane.
+    pub(crate) fn new(front: Rc<Front>, role: Rc<Role>, table: ClusterTable) -> ClusterSnapshot {
+        let of = PerCore::new();
+        of.set(Rc::new(Access { front, role }));
+        ClusterSnapshot { of, table }
+    }
+}
+
+impl TableSnapshot for ClusterSnapshot {
+    fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
+        let access = self.of.get().ok_or_else(stopping)?;
+        let shape = Arc::new(Shape::new(self.table.clone(), scan)?);
+        let pushed = pushed(&self.table, &scan.filters)?;
+        let text = shape.text(&pushed);
+        let core = lanes::current_core();
+        let span = span_of(core, lanes::cores(), &scan.tokens);
+        let ring = access.front.nodes().topology.ring.clone();
+        let mut todo = VecDeque::new();
+        let mut probes = false;
+        if let (Some(span), Some(keys)) = (span, pushed.keys) {
+            let own = keys.into_iter().filter(|key| span.contains(key.token));
+            todo.extend(own.map(|key| PageOf::Key { token: key.token, parts: key.parts }));
+        } else if let Some(range) = span {
+            todo.push_back(PageOf::Range { range, is_of_one_token: false });
+            probes = true;
+        }
+        let received_bytes = Arc::new(AtomicU64::new(0));
+        let (front, role) = (access.front.clone(), access.role.clone());
+        let own = CoreScan::new(front, role, shape.clone(), text, received_bytes.clone());
+        let of = Arc::new(PerCore::new());
+        of.set(Rc::new(own));
+        let rows_max = u32::try_from(scan.batch_rows.clamp(1, ROWS_MAX)).expect("at most 2^16");
+        Ok(Box::new(ClusterBatches {
+            core,
+            of,
+            shape,
+            ring,
+            units: todo.len(),
+            todo,
+            probes,
+            page_rows: FIRST_ROWS.min(rows_max),
+            rows_max,
+            left: scan.limit.unwrap_or(u64::MAX),
+            pages: Default::default(),
+            state: ScanState { received_bytes, is_broken: false },
+        }))
+    }
+}
+
+fn stopping() -> Error {
+    Error::Server("the server is stopping".to_owned())
+}
+
+/// A page that was asked for.
+struct Asked {
+    of: PageOf,
+    receiver: cross::Receiver<Result<Page, Error>>,
+}
+
+struct ScanState {
+    received_bytes: Arc<AtomicU64>,
+    /// True while a page is converted, and after an error: rows would be missing.
+    is_broken: bool,
+}
+
+/// Scan of one core's part of a table. The head of this file describes it.
+struct ClusterBatches {
+    core: usize,
+    of: Arc<PerCore<CoreScan>>,
+    shape: Arc<Shape>,
+    ring: Arc<Ring>,
+    /// Ranges or keys that no page was asked for yet.
+    todo: VecDeque<PageOf>,
+    /// Number of ranges or keys, for the progress.
+    units: usize,
+    /// True until the first page of the whole part was read.
+    probes: bool,
+    /// Rows of the next page.
+    page_rows: u32,
+    rows_max: u32,
+    /// Rows that may still be returned.
+    left: u64,
+    pages: [Option<Asked>; PAGES],
+    state: ScanState,
+}
+
+impl ClusterBatches {
+    /// Asks for pages of ranges or keys that were not begun yet.
+    fn ask_more(&mut self) {
+        for at in 0..PAGES {
+            if self.pages[at].is_none()
+                && let Some(of) = self.todo.pop_front()
+            {
+                self.ask(at, of, None);
+            }
+        }
+    }
+
+    /// Asks for a page. `paging_state`: end of the page before.
+    fn ask(&mut self, at: usize, of: PageOf, paging_state: Option<Bytes>) {
+        let rows = self.page_rows.min(u32::try_from(self.left).unwrap_or(u32::MAX));
+        let request = PageRequest { of: of.clone(), paging_state, rows };
+        let (sender, receiver) = cross::oneshot();
+        let (scan, group) = (self.of.clone(), lanes::current_group());
+        let read = async move |sender: cross::Sender<Result<Page, Error>>| {
+            // The scan may have ended meanwhile.
+            let Some(scan) = scan.get() else { return };
+            let page = scan.page(&request, || !sender.is_closed()).await;
+            sender.send(page);
+        };
+        // A message instead of a call: the work stays on that lane, and this may move between threads.
+        lanes::handle().run_on_core(self.core, group, move || {
+            lanes::spawn(group, async move { read(sender).await }).detach();
+        });
+        self.pages[at] = Some(Asked { of, receiver });
+    }
+
+    /// Waits for the next page. `None`: none was asked for.
+    async fn received(&mut self) -> Option<(usize, PageOf, Result<Page, Error>)> {
+        let pages = &mut self.pages;
+        poll_fn(|cx| {
+            for (at, page) in pages.iter_mut().enumerate() {
+                let Some(asked) = page else { continue };
+                if let Poll::Ready(received) = Pin::new(&mut asked.receiver).poll(cx) {
+                    let of = page.take().expect("asked for").of;
+                    return Poll::Ready(Some((at, of, received.unwrap_or_else(|_| Err(stopping())))));
+                }
+            }
+            if pages.iter().all(Option::is_none) { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    async fn batch(&mut self) -> Result<Option<RecordBatch>, Error> {
+        if self.state.is_broken {
+            return Err(Error::Server(format!("the scan of {} has failed before", self.shape.name())));
+        }
+        while self.left > 0 {
+            self.ask_more();
+            let Some((at, of, page)) = self.received().await else { break };
+            self.state.is_broken = true;
+            let batch = self.converted(at, of, page?).await?;
+            self.state.is_broken = false;
+            if let Some(batch) = batch {
+                return Ok(Some(batch));
+            }
+        }
+        self.pages = Default::default();
+        Ok(None)
+    }
+
+    /// Converts a page, and asks for the next one of its range or key. `None`: it has no rows.
+    async fn converted(&mut self, at: usize, of: PageOf, page: Page) -> Result<Option<RecordBatch>, Error> {
+        let Page { answer, rows: asked } = page;
+        let bytes = answer.body.len() as u64;
+        let unreadable = |error| self.shape.unreadable(&error);
+        let Response::Rows(rows) = answer.response().map_err(unreadable)? else {
+            return Err(self.shape.altered());
+        };
+        // Without them, nothing tells what the rows are.
+        let columns = rows.metadata.columns.as_ref().ok_or_else(|| self.shape.altered())?;
+        self.shape.check(columns)?;
+        self.page_rows = next_rows(asked, rows.len() as u64, bytes).min(self.rows_max);
+        let paging_state = rows.metadata.paging_state.map(Bytes::copy_from_slice);
+        let is_probe = std::mem::take(&mut self.probes);
+        if is_probe && paging_state.is_some() && (rows.len() as u64) < self.left {
+            self.begin_ranges(&of);
+            self.state.received_bytes.fetch_sub(bytes, Relaxed);
+            return Ok(None);
+        }
+        let batch = if rows.is_empty() { None } else { Some(self.shape.batch(&rows).await?) };
+        drop(answer);
+        self.state.received_bytes.fetch_sub(bytes, Relaxed);
+        let batch = batch.map(|batch| {
+            let rows = usize::try_from(self.left).map_or(batch.num_rows(), |left| left.min(batch.num_rows()));
+            self.left -= rows as u64;
+            batch.slice(0, rows)
+        });
+        if self.left > 0 {
+            if paging_state.is_some() {
+                self.ask(at, of, paging_state);
+            }
+            self.ask_more();
+        }
+        Ok(batch)
+    }
+
+    /// Replaces the whole part by its ranges.
+    fn begin_ranges(&mut self, of: &PageOf) {
+        let PageOf::Range { range, .. } = of else { return };
+        let ranges = cut(*range, self.ring.tokens()).into_iter();
+        self.todo = ranges.map(|range| PageOf::Range { range, is_of_one_token: true }).collect();
+        self.units = self.todo.len();
+    }
+}
+
+/// Returns the rows of the next page, after one of `asked` rows that had `rows` rows.
+fn next_rows(asked: u32, rows: u64, bytes: u64) -> u32 {
+    if rows == 0 {
+        return asked;
+    }
+    let fitting = u32::try_from(PAGE_BYTES.saturating_mul(rows) / bytes.max(1)).unwrap_or(u32::MAX);
+    fitting.clamp(1, asked.saturating_mul(GROWTH_MAX))
+}
+
+impl BatchSource for ClusterBatches {
+    fn schema(&self) -> SchemaRef {
+        self.shape.schema.clone()
+    }
+
+    fn next(&mut self) -> NextBatch<'_> {
+        Box::pin(self.batch())
+    }
+
+    /// Returns the bytes of the pages that were received, and not converted yet. A batch has about
+    /// as many as its page.
+    fn in_making(&self) -> Option<Arc<AtomicU64>> {
+        Some(self.state.received_bytes.clone())
+    }
+
+    fn progress(&self) -> f64 {
+        if self.left == 0 || self.units == 0 {
+            return 1.0;
+        }
+        let open = self.todo.len() + self.pages.iter().flatten().count();
+        1.0 - (open.min(self.units) as f64 / self.units as f64)
+    }
+}
