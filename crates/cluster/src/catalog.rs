@@ -1,7 +1,9 @@
-//! Tables of the cluster, as `system_schema` describes them. Pure: `schema_tables.rs` reads the rows.
+//! Tables of the cluster, as `system_schema` describes them. Pure: `schema_tables.rs` reads the
+//! rows.
 //!
-//! A column of a type that this crate does not know (`vector`, custom classes, user types beyond the
-//! bounds of `schema`) is *opaque*: its values are binary, and no condition on it goes to nodes.
+//! A column of a type that this crate does not know (`vector`, custom classes, user types beyond
+//! the bounds of `schema`) is *opaque*: its values are binary, and no condition on it goes to
+//! nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,8 +143,8 @@ impl SchemaRows {
     }
 }
 
-/// Creates the user types of a keyspace. Types may refer to others, in any order. Those that refer to
-/// a type that is not known are left out.
+/// Creates the user types of a keyspace. Types may refer to others, in any order. Those that refer
+/// to a type that is not known are left out.
 fn user_types(keyspace: &str, mut rows: Vec<TypeRow>) -> Types {
     let mut types = Types::new();
     // Each pass adds the types of one more level.

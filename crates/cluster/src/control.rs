@@ -6,8 +6,8 @@
 //! 1. One node is asked for all nodes (`nodes.rs`): addresses, versions, and the schema version.
 //! 2. If nodes or versions changed, the driver reads tokens and keyspaces anew. It also does so on
 //!    its own events, and every minute.
-//! 3. Then the tables of the cluster are read as well (`schema_tables.rs`). What fails is tried again
-//!    at the next check, and the last tables stay.
+//! 3. Then the tables of the cluster are read as well (`schema_tables.rs`). What fails is tried
+//!    again at the next check, and the last tables stay.
 //! 4. A node is up if the driver has a connection to it. The driver opens one to each node, and
 //!    closes it after two seconds of silence and two more without an answer.
 //! 5. What differs from the last topology is published.

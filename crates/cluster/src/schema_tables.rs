@@ -1,5 +1,6 @@
-//! Reader of `system_schema`: keyspaces, tables, columns and user types of the cluster, from one node
-//! with the driver. Every role may read these tables. Keyspaces of the server itself are left out.
+//! Reader of `system_schema`: keyspaces, tables, columns and user types of the cluster, from one
+//! node with the driver. Every role may read these tables. Keyspaces of the server itself are left
+//! out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;

@@ -273,3 +273,46 @@ fn events_are_passed_on_and_followed_on_another_node() {
         assert_eq!(seen()[4], "lost");
     });
 }
+
+#[test]
+fn tables_are_published_and_replaced_after_a_change() {
+    with_cluster(true, |_, cluster| {
+        cluster.script().keyspaces = vec![
+            ("both", vec![("class", NETWORK), ("dc1", "2"), ("dc2", "1")]),
+            ("system_auth", vec![("class", SIMPLE), ("replication_factor", "2")]),
+        ];
+        cluster.script().types = vec![("point", vec![("x", "int"), ("y", "int")])];
+        cluster.script().columns = vec![
+            ["both", "t", "v", "regular", "-1", "none", "frozen<point>"],
+            ["both", "t", "k", "partition_key", "0", "none", "int"],
+            ["system_auth", "roles", "role", "partition_key", "0", "none", "text"],
+        ];
+        let (control, notices) = start(cluster, None).expect("starts");
+        let shown = |topology: &Topology| {
+            let schema = topology.catalog().schema();
+            let table = |table: &std::sync::Arc<schema::TableDef>| {
+                let columns = table.columns.iter().map(|column| format!("{} {}", column.name, column.ty));
+                format!("{}.{}: {}", table.keyspace, table.name, columns.collect::<Vec<_>>().join(", "))
+            };
+            schema
+                .keyspaces
+                .values()
+                .flat_map(|keyspace| keyspace.tables.values().map(table))
+                .collect::<Vec<_>>()
+        };
+        let first = control.topology().snapshot();
+        assert_eq!(shown(&first), ["both.t: k int, v frozen<point>"]);
+        assert_eq!(first.catalog().schema().version, Uuid::from_u128(7));
+        let reads = cluster.count("FROM system_schema.columns");
+        {
+            let mut script = cluster.script();
+            script.columns.push(["both", "t", "w", "regular", "-1", "none", "vector<float, 3>"]);
+            script.members.iter_mut().for_each(|member| member.schema = 8);
+        }
+        control.refresh().now();
+        let is_new = || shown(&control.topology().snapshot()).concat().contains("w blob");
+        until("the new table is published", is_new);
+        assert_eq!(cluster.count("FROM system_schema.columns"), reads + 1, "once for each change");
+        assert_eq!(notices.lock().expect("no panic").len(), 0);
+    });
+}

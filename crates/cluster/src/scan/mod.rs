@@ -8,15 +8,15 @@
 //!
 //! 1. Each core reads its own part of the tokens (`ranges.rs`), or of the keys that filters name
 //!    (`pushed.rs`).
-//! 2. First it asks for one page of the whole part. If that is all, the table is small. Otherwise the
-//!    page only tells the size of rows, and the part is read range by range.
-//! 3. Two pages are in flight or wait to be converted, each of another range or key. The next one of
-//!    a range is asked for when the last one was converted. So a scan that is dropped, or whose
+//! 2. First it asks for one page of the whole part. If that is all, the table is small. Otherwise
+//!    the page only tells the size of rows, and the part is read range by range.
+//! 3. Two pages are in flight or wait to be converted, each of another range or key. The next one
+//!    of a range is asked for when the last one was converted. So a scan that is dropped, or whose
 //!    consumer is slow, stops after two pages.
 //! 4. Pages are sized in rows, towards [`PAGE_BYTES`].
 //!
-//! There is no snapshot: pages show what nodes have when they are read. A row that is written during
-//! the scan may be in it or not.
+//! There is no snapshot: pages show what nodes have when they are read. A row that is written
+//! during the scan may be in it or not.
 
 mod page;
 mod pushed;
@@ -64,8 +64,8 @@ const ROWS_MAX: usize = 1 << 16;
 /// Pages of a scan on a core that are in flight or wait to be converted.
 const PAGES: usize = 2;
 
-/// Access to a table of the cluster with the connections of a role. It holds no data: each scan reads
-/// what nodes have then.
+/// Access to a table of the cluster with the connections of a role. It holds no data: each scan
+/// reads what nodes have then.
 pub(crate) struct ClusterSnapshot {
     of: PerCore<Access>,
     table: ClusterTable,
@@ -188,7 +188,8 @@ impl ClusterBatches {
             let page = scan.page(&request, || !sender.is_closed()).await;
             sender.send(page);
         };
-        // A message instead of a call: the work stays on that lane, and this may move between threads.
+        // A message instead of a call: the work stays on that lane, and this may move between
+        // threads.
         lanes::handle().run_on_core(self.core, group, move || {
             lanes::spawn(group, async move { read(sender).await }).detach();
         });

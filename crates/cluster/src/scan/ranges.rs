@@ -8,7 +8,8 @@
 //!
 //! 1. Each core has one span of equal width. The spans do not depend on the ring: cores see a new
 //!    topology at different times, and every row must be read once all the same.
-//! 2. A span is cut at the tokens of the ring, so that the replicas of one token have all of a range.
+//! 2. A span is cut at the tokens of the ring, so that the replicas of one token have all of a
+//!    range.
 //! 3. Longer ranges are cut once more, so that a span has at least [`RANGES_MIN`].
 //!
 //! Behind the last token of the ring its first node begins anew. The spans end at the last token of
@@ -38,8 +39,8 @@ impl TokenRange {
     }
 }
 
-/// Returns the part of `tokens` that a core reads. `None`: it is empty. The token `Token::MIN` is in
-/// no part, because no partition has it.
+/// Returns the part of `tokens` that a core reads. `None`: it is empty. The token `Token::MIN` is
+/// in no part, because no partition has it.
 pub(crate) fn span_of(core: usize, cores: usize, tokens: &RangeInclusive<Token>) -> Option<TokenRange> {
     let edge = |at: usize| match at == cores {
         true => Token::MAX,

@@ -1,5 +1,5 @@
-//! Columns of a scan: its text, the check that a node's rows have these columns, and the conversion of
-//! a page to a batch.
+//! Columns of a scan: its text, the check that a node's rows have these columns, and the conversion
+//! of a page to a batch.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ impl Shape {
         &self.table.def.keyspace
     }
 
-    /// Returns the statement of the scan: of one partition key if those are known, else of a range of
-    /// tokens.
+    /// Returns the statement of the scan: of one partition key if those are known, else of a range
+    /// of tokens.
     pub(crate) fn text(&self, pushed: &Pushed) -> ScanText {
         let def = &self.table.def;
         let name = |column: &usize| quoted(&def.columns[*column].name);
@@ -185,4 +185,197 @@ pub(crate) fn is_same(own: &CqlType, theirs: &CqlType) -> bool {
     has_same_names
         && inner.len() == of_theirs.len()
         && inner.iter().zip(of_theirs).all(|(own, theirs)| is_same(own, theirs))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use arrow_array::Array;
+    use schema::{ColumnDef, ColumnKind, TableDef, TableOptions, UdtType, value};
+    use testkit::start_lanes;
+    use uuid::Uuid;
+    use wire::{
+        ColumnSpec, Columns, Decoder, Direction, Encoder, Envelope, Limits, Prelude, Response, RowsHead,
+        Version,
+    };
+
+    use super::*;
+
+    /// Types, each with the text of a value.
+    fn types() -> Vec<(CqlType, Vec<u8>)> {
+        let scalar = |name: &str, text: &str| {
+            let ty = CqlType::scalar(name).expect("a type");
+            let value = value::parse_text(&ty, text).expect("a value");
+            (ty, value)
+        };
+        let int = |n: i32| n.to_be_bytes().to_vec();
+        let frozen = |ty: CqlType| CqlType::Frozen(Box::new(ty));
+        let boxed = |ty: CqlType| Box::new(ty);
+        let udt = |name: &str| {
+            let fields = vec![
+                ("x".to_owned(), CqlType::Int),
+                ("y".to_owned(), frozen(CqlType::List(boxed(CqlType::Text)))),
+            ];
+            CqlType::Udt(Arc::new(UdtType { keyspace: "ks".into(), name: name.into(), fields }))
+        };
+        let list = value::encode_list([&int(1)[..], &int(2)].into_iter());
+        let map = value::encode_map([(&b"a"[..], &int(1)[..])].into_iter());
+        let texts = value::encode_list([&b"a"[..]].into_iter());
+        let fields = value::encode_tuple([Some(&int(7)[..]), Some(&texts[..])].into_iter());
+        let pair = value::encode_tuple([Some(&int(7)[..]), None].into_iter());
+        vec![
+            scalar("ascii", "a"),
+            scalar("bigint", "-5"),
+            scalar("blob", "0x00ff"),
+            scalar("boolean", "true"),
+            (CqlType::Counter, 9_i64.to_be_bytes().to_vec()),
+            scalar("date", "2026-11-29"),
+            scalar("decimal", "1.50"),
+            scalar("double", "0.5"),
+            scalar("duration", "1mo2d3s"),
+            scalar("float", "0.25"),
+            scalar("inet", "10.0.0.1"),
+            scalar("int", "7"),
+            scalar("smallint", "-2"),
+            scalar("text", "ü"),
+            scalar("time", "01:02:03"),
+            scalar("timestamp", "2026-11-29T00:00:00Z"),
+            scalar("timeuuid", "50554d6e-29bb-11e5-b345-feff819cdc9f"),
+            scalar("tinyint", "1"),
+            scalar("uuid", "50554d6e-29bb-41e5-b345-feff819cdc9f"),
+            scalar("varint", "123456789012345678901234567890"),
+            (CqlType::List(boxed(CqlType::Int)), list.clone()),
+            (frozen(CqlType::Set(boxed(CqlType::Int))), list),
+            (CqlType::Map(boxed(CqlType::Text), boxed(CqlType::Int)), map),
+            (frozen(CqlType::Tuple(vec![CqlType::Int, CqlType::Text])), pair),
+            (udt("one"), fields.clone()),
+            (frozen(udt("two")), fields),
+        ]
+    }
+
+    /// Returns a table with a key and a column of each type, of which those in `opaque` are binary.
+    fn shape(types: &[CqlType], opaque: &[usize], selected: Vec<usize>) -> Shape {
+        let column = |(at, ty): (usize, &CqlType)| ColumnDef {
+            id: at as u32,
+            name: format!("c{at:02}"),
+            ty: if opaque.contains(&at) { CqlType::Blob } else { ty.clone() },
+            kind: if at == 0 { ColumnKind::PartitionKey(0) } else { ColumnKind::Regular },
+        };
+        let def = TableDef {
+            id: Uuid::from_u128(1),
+            keyspace: "ks".into(),
+            name: "t".into(),
+            columns: types.iter().enumerate().map(column).collect(),
+            next_column_id: types.len() as u32,
+            options: TableOptions { other: BTreeMap::new(), ..TableOptions::default() },
+            data: None,
+        };
+        let table = ClusterTable::of(def, (0..types.len()).map(|at| opaque.contains(&at)).collect());
+        let scan = TableScan {
+            keyspace: "ks".into(),
+            table: "t".into(),
+            columns: selected,
+            tokens: i64::MIN..=i64::MAX,
+            filters: Vec::new(),
+            limit: None,
+            batch_rows: 100,
+            scale: 6,
+            bypass_cache: false,
+        };
+        Shape::new(table, &scan).expect("its columns exist")
+    }
+
+    /// Returns a page with these rows, as a node sends it.
+    fn page(version: Version, types: &[CqlType], rows: &[Vec<Option<&[u8]>>]) -> Envelope {
+        let names: Vec<String> = (0..types.len()).map(|at| format!("c{at:02}")).collect();
+        let specs: Vec<ColumnSpec<'_>> =
+            names.iter().zip(types).map(|(name, ty)| ColumnSpec::new("ks", "t", name, ty)).collect();
+        let columns = Columns::encode(version, &specs).expect("short");
+        let mut encoder = Encoder::new(Direction::Response, version);
+        let mut writer = encoder.rows(0, &RowsHead::default(), &columns, &Prelude::default());
+        rows.iter().flatten().for_each(|cell| writer.cell(*cell));
+        writer.end().expect("short");
+        let mut bytes = encoder.finish().split();
+        let decoded = Decoder::new(Direction::Response, Limits::default()).decode(&mut bytes);
+        decoded.expect("well-formed").expect("whole")
+    }
+
+    fn batch(shape: Shape, page: Envelope) -> Result<RecordBatch, Error> {
+        let lanes = start_lanes(1);
+        let batch = lanes.block_on(0, lanes::Group::CONTROL, move || {
+            lanes::heavy(lanes::Group::CONTROL, async move {
+                let Ok(Response::Rows(rows)) = page.response() else { panic!("rows") };
+                shape.check(rows.metadata.columns.as_ref().expect("columns"))?;
+                shape.batch(&rows).await
+            })
+        });
+        lanes.shutdown();
+        batch
+    }
+
+    #[test]
+    fn values_of_every_type_become_columns() {
+        let (types, values): (Vec<CqlType>, Vec<Vec<u8>>) = types().into_iter().unzip();
+        for version in [Version::V4, Version::V5] {
+            let all: Vec<Option<&[u8]>> = values.iter().map(|value| Some(&value[..])).collect();
+            let mut nulls: Vec<Option<&[u8]>> = vec![None; types.len()];
+            nulls[0] = Some(b"key");
+            let rows = [all, nulls];
+            let batch = batch(shape(&types, &[], (0..types.len()).collect()), page(version, &types, &rows));
+            let batch = batch.expect("all types have columns");
+            assert_eq!(batch.num_rows(), 2);
+            for (at, ty) in types.iter().enumerate() {
+                let mut alone = ColumnBuilder::new(ty, 6, 2);
+                rows.iter().for_each(|row| alone.push(row[at]).expect("a value"));
+                assert_eq!(batch.column(at), &alone.finish(), "{ty}");
+                assert_eq!(batch.column(at).null_count(), usize::from(at > 0), "{ty}");
+            }
+        }
+    }
+
+    #[test]
+    fn opaque_column_is_binary_and_others_must_have_the_known_type() {
+        let known = [CqlType::Int, CqlType::List(Box::new(CqlType::Text))];
+        let altered = [CqlType::Int, CqlType::List(Box::new(CqlType::Blob))];
+        let row = vec![Some(&[0, 0, 0, 1][..]), Some(&[0, 0, 0, 0][..])];
+        let with = |opaque: &[usize], types: &[CqlType]| {
+            batch(shape(&known, opaque, vec![0, 1]), page(Version::V5, types, std::slice::from_ref(&row)))
+        };
+        assert!(with(&[], &known).is_ok());
+        let error = with(&[], &altered).expect_err("another type").to_string();
+        assert_eq!(error, "the columns of ks.t have changed: run the query again");
+        let binary = with(&[1], &altered).expect("any type");
+        assert_eq!(binary.column(1).data_type(), &arrow_schema::DataType::Binary);
+        assert!(with(&[1], &altered[..1]).is_err(), "a column is missing");
+    }
+
+    #[test]
+    fn unfit_value_is_refused_with_its_column() {
+        let types = [CqlType::Int, CqlType::Decimal];
+        let check = |cells: [&[u8]; 2], expected: &str| {
+            let row = cells.map(Some).to_vec();
+            let error =
+                batch(shape(&types, &[], vec![0, 1]), page(Version::V5, &types, &[row])).expect_err("unfit");
+            assert!(error.to_string().starts_with(expected), "{error}");
+        };
+        // An empty int, and one hundredth of a millionth.
+        check([&[], &[0, 0, 0, 0, 1]], "column c00 of ks.t: ");
+        check([&[0; 4], &[0, 0, 0, 8, 1]], "column c01 of ks.t: expected a decimal");
+    }
+
+    #[test]
+    fn rows_without_columns_are_counted() {
+        let types = [CqlType::Int, CqlType::Int];
+        let rows = vec![vec![Some(&[0_u8; 4][..])]; 3];
+        let counted = batch(shape(&types, &[], Vec::new()), page(Version::V5, &types[..1], &rows));
+        let counted = counted.expect("three rows");
+        assert_eq!((counted.num_rows(), counted.num_columns()), (3, 0));
+    }
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(quoted("order"), "\"order\"");
+        assert_eq!(quoted("a\"b"), "\"a\"\"b\"");
+    }
 }

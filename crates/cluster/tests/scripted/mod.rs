@@ -260,7 +260,14 @@ impl Script {
             ("system_schema.tables", "id") => CqlType::Uuid,
             ("system_schema.columns", "position") => CqlType::Int,
             ("system_schema.types", "field_names" | "field_types") => CqlType::List(Box::new(CqlType::Text)),
-            (table, _) if table.starts_with("system_schema.") => CqlType::Text,
+            (
+                "system_schema.keyspaces"
+                | "system_schema.tables"
+                | "system_schema.views"
+                | "system_schema.types"
+                | "system_schema.columns",
+                _,
+            ) => CqlType::Text,
             _ => return None,
         };
         is_known.then_some(ty)
