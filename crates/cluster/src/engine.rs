@@ -34,8 +34,8 @@ struct Merged {
 }
 
 impl ClusterEngine {
-    /// Creates the engine of this core. Everything but scans of tables of the cluster, and the
-    /// schema, is `local`'s.
+    /// Creates the engine of this core. Everything but the schema, scans and statistics of the
+    /// cluster's tables is `local`'s. Listeners hear of changes of the local schema only.
     #[expect(clippy::new_ret_no_self, reason = "listeners know engines by their interface only")]
     pub fn new(local: Rc<dyn Engine>, front: Rc<Front>) -> Rc<dyn Engine> {
         Rc::new(ClusterEngine { local, front, merged: RefCell::default() })

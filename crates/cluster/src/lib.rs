@@ -1,5 +1,5 @@
 //! A front before a Cassandra or ScyllaDB cluster: passes the requests of clients on to nodes, and
-//! their answers back, body for body. It decodes neither statements nor rows.
+//! their answers back, body for body. Of these it decodes neither statements nor rows.
 //!
 //! ```text
 //!  session ─▶ Front::send ─▶ Role ─▶ NodeConnection (role, version, keyspace) ─▶ node
@@ -15,6 +15,10 @@
 //!  thread `control` ─▶ PublishedTopology ─▶ CoreTopology ─▶ Candidates ─▶ node
 //!       (control.rs)                                            ▲
 //!                           RoutingKey: values ─▶ token ────────┘
+//! ```
+//!
+//! ```text
+//!  SQL ─▶ ClusterEngine ─▶ scan/ ─▶ pages over the role's connections ─▶ batches of columns
 //! ```
 //!
 //! Every core has its own front with its own connections. Cores share the prepared statements.

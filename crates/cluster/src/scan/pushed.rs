@@ -14,7 +14,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use engine::Error;
 use engine::scan::Filter;
-use schema::{CqlType, TableDef, Token, token, value};
+use schema::{ColumnKind, CqlType, TableDef, Token, token, value};
 
 use crate::catalog::ClusterTable;
 
@@ -56,12 +56,19 @@ pub(crate) fn pushed(table: &ClusterTable, filters: &[Filter]) -> Result<Pushed,
         if table.is_opaque(filter.column) || !has_one_form(&column.ty) {
             continue;
         }
-        let bounds = [&filter.from, &filter.to].into_iter().filter_map(edge);
-        for bytes in bounds.chain(filter.values.iter().flatten()) {
+        let bounds = || {
+            let edges = [&filter.from, &filter.to].into_iter().filter_map(edge);
+            edges.chain(filter.values.iter().flatten())
+        };
+        for bytes in bounds() {
             value::check(&column.ty, bytes)
                 .map_err(|error| Error::Invalid(error.for_column(&column.name)))?;
         }
-        useful.push(filter);
+        // Nodes refuse longer values of clustering columns. No row has one.
+        let is_long = bounds().any(|bytes| bytes.len() > token::PARTITION_KEY_BYTES_MAX);
+        if !is_long || matches!(column.kind, ColumnKind::PartitionKey(_)) {
+            useful.push(filter);
+        }
     }
     Ok(Pushed { keys: keys(&table.def, &useful), clustering: clustering(&table.def, &useful) })
 }
@@ -163,5 +170,123 @@ fn bounds(ty: &CqlType, filters: &[&Filter], column: usize) -> Vec<Condition> {
         // Nodes refuse some of the bounds between which nothing is.
         (Some(from), Some(to)) if value::compare(ty, &from.value, &to.value) != Ordering::Less => vec![from],
         (from, to) => from.into_iter().chain(to).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schema::{ClusteringOrder, ColumnDef, TableOptions};
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Returns a table with the key `((a, b), c, d)` of these types.
+    fn table(types: [CqlType; 4], opaque: [bool; 4]) -> ClusterTable {
+        let kinds = [
+            ColumnKind::PartitionKey(0),
+            ColumnKind::PartitionKey(1),
+            ColumnKind::Clustering(0, ClusteringOrder::Desc),
+            ColumnKind::Clustering(1, ClusteringOrder::Asc),
+        ];
+        let column = |((id, name), (ty, kind))| ColumnDef { id, name: String::from(name), ty, kind };
+        let columns = (0..).zip(["a", "b", "c", "d"]).zip(types.into_iter().zip(kinds)).map(column);
+        let def = TableDef {
+            id: Uuid::from_u128(1),
+            keyspace: "ks".into(),
+            name: "t".into(),
+            columns: columns.collect(),
+            next_column_id: 4,
+            options: TableOptions::default(),
+            data: None,
+        };
+        ClusterTable::of(def, opaque.to_vec())
+    }
+
+    fn ints() -> ClusterTable {
+        table([CqlType::Int, CqlType::Text, CqlType::Int, CqlType::Text], [false; 4])
+    }
+
+    fn int(value: i32) -> Bytes {
+        Bytes::copy_from_slice(&value.to_be_bytes())
+    }
+
+    fn text(value: &'static str) -> Bytes {
+        Bytes::from_static(value.as_bytes())
+    }
+
+    fn any_of(column: usize, values: Vec<Bytes>) -> Filter {
+        Filter { values: Some(values), ..Filter::between(column, Bound::Unbounded, Bound::Unbounded) }
+    }
+
+    /// Returns the keys, sorted by their parts.
+    fn keys_of(table: &ClusterTable, filters: &[Filter]) -> Option<Vec<Vec<Bytes>>> {
+        let keys = pushed(table, filters).expect("valid bounds").keys?;
+        for key in &keys {
+            let mut bytes = Vec::new();
+            token::compose_partition_key(key.parts.iter().map(|part| &part[..]), &mut bytes).expect("short");
+            assert_eq!(key.token, token::token(&bytes));
+        }
+        let mut parts: Vec<Vec<Bytes>> = keys.into_iter().map(|key| key.parts).collect();
+        parts.sort();
+        Some(parts)
+    }
+
+    #[test]
+    fn keys_are_all_pairs_of_the_listed_values() {
+        let filters = [any_of(0, vec![int(2), int(1), int(2)]), any_of(1, vec![text("x"), text("")])];
+        let expected = [(1, ""), (1, "x"), (2, ""), (2, "x")].map(|(a, b)| vec![int(a), text(b)]);
+        assert_eq!(keys_of(&ints(), &filters), Some(expected.to_vec()));
+        assert_eq!(keys_of(&ints(), &filters[..1]), None, "a part of the key is open");
+        assert_eq!(keys_of(&ints(), &[any_of(0, vec![]), any_of(1, vec![text("x")])]), Some(vec![]));
+        let bounds = [
+            Filter::between(0, Bound::Included(int(1)), Bound::Included(int(1))),
+            Filter::between(1, Bound::Included(text("x")), Bound::Excluded(text("y"))),
+        ];
+        assert_eq!(keys_of(&ints(), &bounds), None);
+    }
+
+    #[test]
+    fn keys_are_bounded_in_number_and_size() {
+        let listed = |count: i32| [any_of(0, (0..count).map(int).collect()), Filter::equal(1, text("x"))];
+        assert_eq!(keys_of(&ints(), &listed(1_000)).map(|keys| keys.len()), Some(1_000));
+        assert_eq!(keys_of(&ints(), &listed(1_001)), None);
+        let long = Bytes::from(vec![b'x'; token::PARTITION_KEY_BYTES_MAX + 1]);
+        let filters = [Filter::equal(0, int(1)), any_of(1, vec![long, text("x")])];
+        assert_eq!(keys_of(&ints(), &filters), Some(vec![vec![int(1), text("x")]]), "no partition has it");
+    }
+
+    #[test]
+    fn types_with_several_forms_and_unknown_ones_have_no_conditions() {
+        let filters: Vec<Filter> = (0..4).map(|column| Filter::equal(column, int(1))).collect();
+        let none = Pushed { keys: None, clustering: Vec::new() };
+        for ty in [CqlType::Float, CqlType::Varint] {
+            let types = [CqlType::Int, ty.clone(), ty, CqlType::Int];
+            assert_eq!(pushed(&table(types, [false; 4]), &filters), Ok(none.clone()));
+        }
+        let binary =
+            table([CqlType::Int, CqlType::Blob, CqlType::Blob, CqlType::Int], [false, true, true, false]);
+        assert_eq!(pushed(&binary, &filters), Ok(none));
+    }
+
+    #[test]
+    fn clustering_columns_have_a_prefix_and_bounds_of_the_next() {
+        let check = |filters: &[Filter], expected: &[(usize, &str)]| {
+            let found = pushed(&ints(), filters).expect("valid bounds").clustering;
+            let found: Vec<(usize, &str)> =
+                found.iter().map(|condition| (condition.column, condition.operator)).collect();
+            assert_eq!(found, expected, "{filters:?}");
+        };
+        let equal = Filter::equal(2, int(1));
+        let below = Filter::between(3, Bound::Unbounded, Bound::Excluded(text("m")));
+        check(&[equal.clone(), below.clone()], &[(2, "="), (3, "<")]);
+        check(std::slice::from_ref(&below), &[]);
+        check(
+            &[Filter::between(2, Bound::Excluded(int(1)), Bound::Included(int(3))), below],
+            &[(2, ">"), (2, "<=")],
+        );
+        let long = Bytes::from(vec![b'x'; token::PARTITION_KEY_BYTES_MAX + 1]);
+        check(&[equal, Filter::equal(3, long)], &[(2, "=")]);
+        let wrong = Filter::equal(2, Bytes::from_static(b"abc"));
+        assert!(matches!(pushed(&ints(), &[wrong]), Err(Error::Invalid(_))));
     }
 }
