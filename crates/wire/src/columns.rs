@@ -184,11 +184,13 @@ impl<'a> ColumnsRef<'a> {
     pub fn decode_known(&self) -> Result<Vec<(&'a str, Option<CqlType>)>, Error> {
         let mut reader = Reader::new(self.bytes);
         if self.global {
-            (reader.string("keyspace")?, reader.string("table")?);
+            reader.string("keyspace")?;
+            reader.string("table")?;
         }
         let mut column = || {
             if !self.global {
-                (reader.string("keyspace")?, reader.string("table")?);
+                reader.string("keyspace")?;
+                reader.string("table")?;
             }
             let name = reader.string("column name")?;
             let mut of_type = Reader::new(reader.rest());
