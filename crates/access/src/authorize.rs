@@ -8,6 +8,7 @@ use engine::{About, Action, Error, SchemaChange, SchemaTarget, StatementTarget, 
 
 use crate::access::Access;
 use crate::change::Job;
+use crate::cluster_roles::AtCluster;
 use crate::login::{Login, View, ended};
 use crate::needs::{NeedKind, On, Right};
 use crate::plan::denied;
@@ -128,7 +129,8 @@ impl Access {
         if is_new_keyspace {
             self.check_old_grants(login, keyspace)?;
         }
-        if readable || rights.is_superuser {
+        let is_judged_there = *action == Action::Select && self.is_of_cluster(keyspace);
+        if readable || rights.is_superuser || is_judged_there {
             return Ok(());
         }
         let permission = permission_of(*action);
@@ -176,7 +178,8 @@ impl Access {
     /// Returns the visibility of rows in virtual tables for a session.
     #[must_use]
     pub fn viewer(&self, login: &Login) -> Arc<dyn Viewer> {
-        self.view(login).visibility()
+        let visibility = self.view(login).visibility();
+        if self.follows_cluster() { Arc::new(AtCluster(visibility)) } else { visibility }
     }
 
     /// Checks that the session may see a keyspace. Does not check that it exists.

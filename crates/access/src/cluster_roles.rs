@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cluster::{ClusterRole, Fleet};
-use engine::Error;
+use engine::{About, Error, Viewer};
 
 use crate::access::Access;
 use crate::change::Job;
@@ -14,6 +15,29 @@ use crate::fleet::Membership;
 use crate::login::Login;
 use crate::plan::{Actor, copy_edits, unused_copies};
 use crate::roles::RoleName;
+use crate::visibility::Visibility;
+
+/// Visibility in front of a cluster: names of its keyspaces and tables are visible, as they are to
+/// every role of it. The cluster checks each read of their rows.
+#[derive(Debug)]
+pub(crate) struct AtCluster(pub(crate) Arc<Visibility>);
+
+impl Viewer for AtCluster {
+    fn sees(&self, about: About<'_>) -> bool {
+        match about {
+            About::Keyspace(keyspace) | About::Table(keyspace, ..) | About::Rows(keyspace, ..)
+                if !engine::is_of_server(keyspace) =>
+            {
+                true
+            }
+            about => self.0.sees(about),
+        }
+    }
+
+    fn role(&self) -> Option<&str> {
+        self.0.role()
+    }
+}
 
 impl Access {
     /// Lets the roles of this server be copies of those of a cluster, and its levels those of a
@@ -22,12 +46,21 @@ impl Access {
     /// # Errors
     /// Those of [`Access::adopt_catalogue`].
     pub async fn follow_cluster(&self, fleet: Option<Arc<Fleet>>) -> Result<(), Error> {
-        self.shared.follows_cluster.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.shared.follows_cluster.store(true, Relaxed);
         if let Some(fleet) = fleet {
             // Called once, at the start.
             let _ = self.shared.membership.set(Membership::new(fleet));
         }
         self.adopt_catalogue().await
+    }
+
+    pub(crate) fn follows_cluster(&self) -> bool {
+        self.shared.follows_cluster.load(Relaxed)
+    }
+
+    /// Returns true for a keyspace of a cluster, which checks the rights itself at each request.
+    pub(crate) fn is_of_cluster(&self, keyspace: &str) -> bool {
+        self.follows_cluster() && !engine::is_of_server(keyspace)
     }
 
     /// Returns true if a role is known.

@@ -20,7 +20,7 @@ use crate::logins::Logins;
 use crate::open::open;
 use crate::prepared::{CorePlans, RemotePlan};
 use crate::reach::Nodes;
-use crate::role::Role;
+use crate::role::{Role, RoleLogin};
 use crate::shared::Shared;
 use crate::topology::CoreTopology;
 use crate::windows::Division;
@@ -190,6 +190,16 @@ impl Front {
         role.accepted();
         role.keep(connection);
         Ok(role)
+    }
+
+    /// Returns the role of a client that has logged in on another core.
+    pub(crate) fn adopt(&self, login: &RoleLogin) -> Rc<Role> {
+        self.role(&login.name, login.token.as_ref()).unwrap_or_else(|| {
+            let (group, memory) = (Rc::new(Cell::new(login.group)), self.shared.memory.clone());
+            let role = Rc::new(Role::adopted(login, Reading { group, memory }, self.logins.clone()));
+            self.add(&role);
+            role
+        })
     }
 
     fn add(&self, role: &Rc<Role>) {

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use lanes::Group;
@@ -57,6 +58,17 @@ pub struct Role {
     logins: Rc<Logins>,
     /// True once a node has refused the token that it keeps: its sessions end.
     is_ended: Cell<bool>,
+    /// The same for sessions that have it on several cores.
+    ends: RefCell<Vec<Arc<AtomicBool>>>,
+}
+
+/// Login of a role on one core, for the others.
+#[derive(Clone)]
+pub(crate) struct RoleLogin {
+    pub(crate) name: Arc<str>,
+    pub(crate) token: Option<Bytes>,
+    pub(crate) group: Group,
+    checked_ns: u64,
 }
 
 impl std::fmt::Debug for Role {
@@ -76,7 +88,22 @@ impl Role {
             reading,
             logins,
             is_ended: Cell::new(false),
+            ends: RefCell::default(),
         }
+    }
+
+    /// Creates the role on another core than the one where it has logged in.
+    pub(crate) fn adopted(login: &RoleLogin, reading: Reading, logins: Rc<Logins>) -> Role {
+        let role = Role::new(login.name.clone(), login.token.clone(), reading, logins);
+        // Its password is not newer here than where it was checked.
+        role.checked_ns.set(login.checked_ns);
+        role
+    }
+
+    /// Returns its login, for other cores.
+    pub(crate) fn login(&self) -> RoleLogin {
+        let (name, token, checked_ns) = (self.name.clone(), self.token.clone(), self.checked_ns.get());
+        RoleLogin { name, token, group: self.reading.group.get(), checked_ns }
     }
 
     /// Returns its name.
@@ -108,6 +135,27 @@ impl Role {
     /// the next login is asked of the cluster.
     pub fn is_ended(&self) -> bool {
         self.is_ended.get()
+    }
+
+    /// Sets `flag` when a node refuses the token that is kept.
+    pub(crate) fn on_end(&self, flag: &Arc<AtomicBool>) {
+        flag.fetch_or(self.is_ended(), Relaxed);
+        let mut ends = self.ends.borrow_mut();
+        if ends.len() == ends.capacity() {
+            // The amortized cost of a session is constant.
+            ends.retain(|flag| Arc::strong_count(flag) > 1);
+        }
+        ends.push(flag.clone());
+    }
+
+    fn end(&self) {
+        self.is_ended.set(true);
+        self.ends.take().iter().for_each(|flag| flag.store(true, Relaxed));
+    }
+
+    /// Returns true if it has connections, or opens one.
+    pub fn is_connected(&self) -> bool {
+        !self.kept.borrow().is_empty()
     }
 
     /// Returns true if a node has accepted this token within the last `ns`.
@@ -212,7 +260,7 @@ impl Role {
         let keyspace = key.keyspace.as_deref();
         match open(key.node, version, self.token.as_ref(), keyspace, self.reading.clone()).await {
             Err(Refusal::Credentials(_)) => {
-                self.is_ended.set(true);
+                self.end();
                 Err(Refusal::Ended)
             }
             opened => opened,

@@ -1,6 +1,7 @@
 //! Visibility of rows in virtual tables. A table declares the objects that its rows are about. The
 //! caller of the engine knows the permissions of a role on them.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::{VirtualRow, VirtualTable};
@@ -40,6 +41,12 @@ pub trait Viewer: fmt::Debug + Send + Sync {
     /// Returns the name of the role, in front of a cluster the one whose connections read its
     /// tables. `None`: the session has no role, because logins are off or it has ended.
     fn role(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns the session's way of reading tables elsewhere, in a type of the engine that reads
+    /// them: in front of a cluster, `cluster::Reader`.
+    fn reader(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
 }

@@ -52,6 +52,15 @@ pub(crate) fn engine() -> Rc<Embedded> {
     ENGINE.with_borrow(|engine| engine.clone().expect("engines are opened first"))
 }
 
+/// Returns the engine of this core for SQL: in front of a cluster, with the tables of the cluster.
+#[cfg(feature = "sql")]
+pub(crate) fn sql_engine() -> Rc<dyn engine::Engine> {
+    match front() {
+        Some(front) => cluster::ClusterEngine::new(engine(), front),
+        None => engine(),
+    }
+}
+
 /// Returns the roles and levels of this core.
 ///
 /// # Panics

@@ -67,6 +67,26 @@ fn check_owned(folder: &Path) -> Result<(), String> {
     }
 }
 
+/// Creates the folder of spill files of a server in front of a cluster, if it is missing, and locks
+/// it until the result is dropped: as the lock of a data folder, which another server may have.
+///
+/// # Errors
+/// One sentence with the remedy.
+pub(crate) fn lock(folder: &Path) -> Result<fs::File, String> {
+    let unusable = |error: &dyn std::fmt::Display| {
+        format!("the folder {} cannot be used: {error} (--data-dir).", folder.display())
+    };
+    fs::create_dir_all(folder).map_err(|error| unusable(&error))?;
+    check_owned(folder)?;
+    let file = OpenOptions::new().create(true).append(true).open(folder.join("LOCK"));
+    let file = file.map_err(|error| unusable(&error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(unusable(&"another server uses it")),
+        Err(fs::TryLockError::Error(error)) => Err(unusable(&error)),
+    }
+}
+
 /// Makes `folder`, and the files and folders that a server has created in it, private to their
 /// user. Follows no links below it. Returns a warning that names the first entry whose permissions
 /// cannot be changed.

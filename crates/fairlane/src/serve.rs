@@ -99,6 +99,8 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     folder::keep_files_private();
     let is_front = settings.engine == EngineKind::Cluster;
     let prepared = if is_front { None } else { Some(folder::prepare(&settings.data_dir)?) };
+    let spills = settings.spill_dir().filter(|_| is_front && settings.sql_listen.is_some());
+    let _lock = spills.map(|_| folder::lock(&settings.data_dir)).transpose()?;
     if prepared == Some(Prepared::Full) {
         let text = "the disk of the data folder is full: reads are served, and writes are refused until it has \
                     space; free some";
@@ -235,6 +237,7 @@ fn open_and_wait(
             (sql, cores)
         }
         None => {
+            let sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
             let cores = Cores::open_front(
                 lanes,
                 settings,
@@ -247,7 +250,7 @@ fn open_and_wait(
             if let Some(warning) = unauthenticated_by_cluster(settings, &cores) {
                 logger.log(Level::Warn, &warning, &[]);
             }
-            (None, cores)
+            (sql, cores)
         }
     };
     if let Some(path) = cores.password_file() {

@@ -11,7 +11,7 @@ use server::logging::{FieldValue, Level, Logger};
 pub(crate) use sql::SqlConfig;
 use sql::{LogEvent, SlowStatement, Sql};
 
-use crate::cores::{access, engine};
+use crate::cores::{access, front, sql_engine};
 use crate::listeners::SQL_FLAGS;
 use crate::settings::Settings;
 use crate::stop::DRAIN;
@@ -33,7 +33,7 @@ pub(crate) fn config(
         accounts: accounts.clone(),
         allow_plaintext: settings.allow_plaintext,
         authenticate: settings.authenticate,
-        spill_dir: Some(settings.data_dir.join("spill")),
+        spill_dir: settings.spill_dir(),
         spill_bytes_max: settings.spill_limit_bytes,
         owner: settings.admin_user.as_str().into(),
         decimal_scale: settings.sql_decimals,
@@ -83,7 +83,11 @@ impl SqlListener {
         let sql = Sql::new(config, log);
         for core in 0..lanes.cores() {
             let sql = sql.clone();
-            lanes.block_on(core, Group::CONTROL, move || async move { sql.join(engine(), access()) });
+            lanes.block_on(
+                core,
+                Group::CONTROL,
+                move || async move { sql.join(sql_engine(), access(), front()) },
+            );
         }
         let opening = sql.clone();
         match lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await }) {

@@ -35,6 +35,7 @@ pub(crate) mod state {
     pub(crate) const FAILED_TRANSACTION: &str = "25P02";
     pub(crate) const NO_STATEMENT: &str = "26000";
     pub(crate) const NO_DATABASE: &str = "3D000";
+    pub(crate) const NO_LOGIN: &str = "28000";
     pub(crate) const PASSWORD: &str = "28P01";
     pub(crate) const NO_PORTAL: &str = "34000";
     pub(crate) const SYNTAX: &str = "42601";
@@ -64,6 +65,8 @@ pub(crate) mod state {
     pub(crate) const CANCELED: &str = "57014";
     pub(crate) const SHUTDOWN: &str = "57P01";
     pub(crate) const OVERLOADED: &str = "53000";
+    /// cannot_connect_now: the client may try again.
+    pub(crate) const NO_CLUSTER: &str = "57P03";
     pub(crate) const INTERNAL: &str = "XX000";
 }
 

@@ -33,15 +33,14 @@ const FILE: &str = "fairlane.toml";
 const OF_CLUSTER: [&str; 6] =
     ["cluster_user", "datacenter", "rack", "fleet_keyspace", "peers", "node_window"];
 
-/// Settings of the data, of roles and of SQL, which a server in front of a cluster does not have.
-const OF_STORAGE: [&str; 23] = [
-    "data_dir",
+/// Settings of the files to which queries spill. In front of a cluster they need `sql_listen`, as
+/// there is no other data.
+const OF_SPILLS: [&str; 2] = ["data_dir", "spill_limit"];
+
+/// Settings of the data and of roles, which a server in front of a cluster does not have.
+const OF_STORAGE: [&str; 16] = [
     "shard_aware_port",
-    "sql_listen",
-    "sql_decimals",
     "memtable_memory",
-    "query_memory",
-    "spill_limit",
     "disk_probe",
     "disk_read_bandwidth",
     "disk_write_bandwidth",
@@ -54,8 +53,6 @@ const OF_STORAGE: [&str; 23] = [
     "compaction_shares",
     "authenticate",
     "admin_user",
-    "sql_connections_max",
-    "sql_idle_timeout",
     "auto_snapshot",
     "auto_snapshot_ttl_s",
 ];
@@ -151,15 +148,31 @@ impl Loaded {
                 Err("--engine cluster needs nodes to connect to: give --contact HOST:PORT,....".to_owned())
             }
             EngineKind::Cluster if self.settings.show_peers && self.has_no_address() => Err(
-                "--listen on all addresses does not tell at which one drivers and the other fronts find this one:                  give --advertise HOST, or --peers none behind a load balancer."
+                "--listen on all addresses does not tell at which one drivers and the other fronts find this one: give --advertise HOST, or --peers none behind a load balancer."
                     .to_owned(),
             ),
-            EngineKind::Cluster => match OF_STORAGE.iter().find(|name| given(name)) {
-                Some(name) => Err(format!(
-                    "{name} has no effect with --engine cluster, which keeps no data and has no SQL yet: leave it out."
-                )),
-                None => Ok(()),
-            },
+            EngineKind::Cluster => {
+                let of_spills = || OF_SPILLS.iter().find(|name| given(name));
+                if let Some(name) = OF_STORAGE.iter().find(|name| given(name)) {
+                    Err(format!(
+                        "{name} has no effect with --engine cluster, which keeps no data: leave it out."
+                    ))
+                } else if self.settings.sql_listen.is_some() {
+                    match given("spill_limit") && !given("data_dir") {
+                        true => {
+                            Err("spill_limit needs a folder with --engine cluster: give --data-dir."
+                                .to_owned())
+                        }
+                        false => Ok(()),
+                    }
+                } else if let Some(name) = of_spills() {
+                    Err(format!(
+                        "{name} has no effect with --engine cluster without --sql-listen: leave it out."
+                    ))
+                } else {
+                    Ok(())
+                }
+            }
             EngineKind::Embedded => match OF_CLUSTER.iter().find(|name| given(name)) {
                 Some(name) => Err(format!("{name} has no effect without --engine cluster: leave it out.")),
                 None => Ok(()),

@@ -151,7 +151,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "data_dir",
         value: "FOLDER",
         default: "./fairlane-data",
-        help: "The data folder. Created if missing. One server at a time may use it.",
+        help: "The data folder. Created if missing. One server at a time may use it. In front of a cluster, the folder to \
+               which queries over SQL spill; without it they do not.",
         set: |s, text| put(&mut s.data_dir, folder(text)),
     },
     Setting {
@@ -541,6 +542,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
 ];
 
 impl Settings {
+    /// Returns the folder of spill files. `None` in front of a cluster without a given `data_dir`:
+    /// servers that are started in the same folder would share the default.
+    pub(crate) fn spill_dir(&self) -> Option<PathBuf> {
+        let has_none = self.engine == EngineKind::Cluster && self.data_dir == Settings::default().data_dir;
+        (!has_none).then(|| self.data_dir.join("spill"))
+    }
+
     /// Returns the limits of a listener with `sessions_max` sessions.
     pub(crate) fn limits(&self, sessions_max: usize) -> Limits {
         Limits {

@@ -131,8 +131,17 @@ fn settings_without_effect_in_front_of_a_cluster_are_refused_by_name() {
     refused(&["--engine", "cluster", "--contact", "127.0.0.1:x"], "separated by commas");
     let front = ["--engine", "cluster", "--contact", "127.0.0.1, 127.0.0.2:9043"];
     let with = |more: [&'static str; 2]| [&front[..], &more].concat();
-    refused(&with(["--data-dir", "data"]), "data_dir has no effect with --engine cluster");
-    refused(&with(["--sql-listen", "127.0.0.1:1"]), "sql_listen has no effect");
+    refused(&with(["--commit", "periodic:10"]), "commit has no effect with --engine cluster");
+    refused(
+        &with(["--data-dir", "data"]),
+        "data_dir has no effect with --engine cluster without --sql-listen",
+    );
+    let with_sql = [&with(["--sql-listen", "127.0.0.1:1"])[..], &["--sql-decimals", "3"]].concat();
+    let sql = loaded(&with_sql, &[]).expect("SQL works there");
+    assert_eq!(sql.settings.spill_dir(), None, "the default folder may be another server's");
+    refused(&[&with_sql[..], &["--spill-limit", "1GiB"]].concat(), "give --data-dir");
+    let spills = loaded(&[&with_sql[..], &["--data-dir", "spills"]].concat(), &[]).expect("a folder");
+    assert_eq!(spills.settings.spill_dir(), Some("spills/spill".into()));
     let printed = File::new("printed", &loaded(&front, &[]).expect("loads").print());
     let settings =
         loaded(&["--config", printed.path()], &[]).expect("what is printed can be loaded").settings;
@@ -143,7 +152,7 @@ fn settings_without_effect_in_front_of_a_cluster_are_refused_by_name() {
     refused(&["--peers", "none"], "peers has no effect without --engine cluster");
     refused(&["--node-window", "64"], "node_window has no effect without --engine cluster");
     refused(&with(["--node-window", "0"]), "a whole number from 1 to 32768");
-    for name in OF_STORAGE.into_iter().chain(OF_CLUSTER) {
+    for name in OF_STORAGE.into_iter().chain(OF_CLUSTER).chain(OF_SPILLS) {
         assert!(SETTINGS.iter().any(|setting| setting.name == name), "{name}");
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Login};
+use cluster::SessionRoles;
 use engine::{
     ClientSession, ClientSoftware, SessionEncryption, SessionRequests, SessionStage, SessionStanding,
     shortened,
@@ -61,6 +62,8 @@ struct SessionStatus {
     login: Login,
     account: Arc<Account>,
     chosen: Chosen,
+    /// Its role at the cluster in front of which the server stands.
+    roles: Option<Arc<SessionRoles>>,
 }
 
 /// Reason why a session is to end.
@@ -106,8 +109,14 @@ impl ConnectionStatus {
     }
 
     /// Records the login.
-    pub(crate) fn logged_in(&self, login: Login, account: Arc<Account>, settings: &Settings) {
-        *self.session.borrow_mut() = Some(SessionStatus { login, account, chosen: Chosen::default() });
+    pub(crate) fn logged_in(
+        &self,
+        login: Login,
+        roles: Option<Arc<SessionRoles>>,
+        account: Arc<Account>,
+        settings: &Settings,
+    ) {
+        *self.session.borrow_mut() = Some(SessionStatus { login, account, chosen: Chosen::default(), roles });
         self.note(settings);
     }
 
@@ -157,15 +166,22 @@ impl ConnectionStatus {
         self.bell.notify_waiters();
     }
 
+    /// Returns true if a node of the cluster refuses the password of the session.
+    fn is_refused(&self) -> bool {
+        let session = self.session.borrow();
+        let roles = session.as_ref().and_then(|session| session.roles.as_ref());
+        roles.is_some_and(|roles| roles.is_ended())
+    }
+
     /// Checks that the session may go on.
     ///
     /// # Errors
     /// The session is to end.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let text = match self.ended.get() {
-            None => return Ok(()),
+            None if !self.is_refused() => return Ok(()),
             Some(Ended::ByRequest) => "terminating connection due to administrator command",
-            Some(Ended::WithRole) => {
+            None | Some(Ended::WithRole) => {
                 "terminating connection: the role was dropped, lost LOGIN or got another password"
             }
         };

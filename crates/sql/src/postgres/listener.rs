@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use access::{Access, CancelTarget, Cancelled};
+use cluster::Front;
 use engine::{ClientSession, Engine, Measure, MemoryUsage, Metric, RunningStatement, VirtualTable};
 use frontdoor::ListenError;
 use lanes::Group;
@@ -60,12 +61,14 @@ impl From<ListenError> for StartError {
 
 impl Sql {
     /// Adds this core to the listener, on its fast lane. Every core must join before
-    /// [`Sql::open`].
-    pub fn join(&self, engine: Rc<dyn Engine>, access: Rc<Access>) {
+    /// [`Sql::open`]. `front`: this core's connections to the nodes of a cluster, for a server in
+    /// front of one.
+    pub fn join(&self, engine: Rc<dyn Engine>, access: Rc<Access>, front: Option<Rc<Front>>) {
         self.shared.engines.set(engine.clone());
         let here = CoreState {
             engine,
             access,
+            front,
             admission: Admission::new(lanes::current_core()),
             counts: Rc::default(),
             connections: RefCell::default(),

@@ -4,14 +4,17 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use access::{AuthError, Login, ScramStart};
 use bytes::Bytes;
+use cluster::SessionRoles;
 use frontdoor::ConnectionSlot;
 use pgwire::messages::ProtocolVersion;
 use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion};
 
 use crate::failure::{Failure, state};
+use crate::postgres::cluster_login;
 use crate::postgres::connection::ClientConnection;
 use crate::postgres::counts::add;
 use crate::postgres::error::End;
@@ -28,6 +31,8 @@ const SECRET_BYTES: [usize; 2] = [4, 32];
 /// A client after login.
 pub(crate) struct Client {
     pub(crate) login: Login,
+    /// Its role at the cluster in front of which the server stands.
+    pub(crate) roles: Option<Arc<SessionRoles>>,
     /// Parameters of its startup message: `user`, `database`, settings.
     pub(crate) parameters: BTreeMap<String, String>,
     /// Length of the secret in its cancel requests, bytes.
@@ -71,15 +76,14 @@ pub(crate) async fn log_in(
     let Some(user) = startup.parameters.get("user").filter(|user| !user.is_empty()).cloned() else {
         return Err(End::Failed(Failure::fatal("28000", "no user name was given")));
     };
-    let proven = connection.certificate().filter(|name| **name == *user);
-    let proven = proven.and_then(|name| here.access.log_in_by_certificate(&name));
-    let login = match proven {
-        _ if !sql.config().authenticate => here.access.anonymous(),
-        Some(login) => {
-            sql.audit_login(peer, &user, None);
-            login
+    let (login, roles) = match &here.front {
+        Some(front) => {
+            let (login, role) = cluster_login::log_in(sql, here, front, connection, &user, peer).await?;
+            let sql = sql.clone();
+            let front = move || sql.here().and_then(|here| here.front.clone());
+            (login, Some(SessionRoles::open(role, front).await))
         }
-        None => authenticate(sql, here, connection, &user, peer).await?,
+        None => (log_in_here(sql, here, connection, &user, peer).await?, None),
     };
     if let Err(refused) = slot.enter(login.role(), here.access.is_superuser(&login)).await {
         add(&here.counts.refused, 1);
@@ -89,9 +93,30 @@ pub(crate) async fn log_in(
     connection.put(&Authentication::Ok)?;
     Ok(Client {
         login,
+        roles,
         parameters: startup.parameters,
         secret_bytes: SECRET_BYTES[usize::from(has_long_secrets)],
     })
+}
+
+/// Authenticates a role of this server.
+async fn log_in_here(
+    sql: &Sql,
+    here: &Rc<CoreState>,
+    connection: &mut ClientConnection,
+    user: &str,
+    peer: SocketAddr,
+) -> Result<Login, End> {
+    let proven = connection.certificate().filter(|name| **name == *user);
+    let proven = proven.and_then(|name| here.access.log_in_by_certificate(&name));
+    match proven {
+        _ if !sql.config().authenticate => Ok(here.access.anonymous()),
+        Some(login) => {
+            sql.audit_login(peer, user, None);
+            Ok(login)
+        }
+        None => authenticate(sql, here, connection, user, peer).await,
+    }
 }
 
 /// Waits for the startup message. The client may request each kind of encryption once before it.
@@ -196,6 +221,6 @@ async fn authenticate(
 }
 
 /// Makes a failure fatal: before login every error ends the connection.
-fn fatal(failure: Failure) -> End {
+pub(crate) fn fatal(failure: Failure) -> End {
     End::Failed(Failure { is_fatal: true, ..failure })
 }

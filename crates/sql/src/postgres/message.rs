@@ -109,6 +109,11 @@ impl Body {
         self.read(|reader| Ok(Execute::new(Some(reader.text()?), reader.u32()?.cast_signed())))
     }
 
+    /// Reads the password of a login in clear text.
+    pub(crate) fn password(self) -> Result<String, Failure> {
+        self.read(Reader::text)
+    }
+
     /// Reads the first message of a login by SASL: the mechanism and its data.
     pub(crate) fn sasl_begin(self) -> Result<(String, Bytes), Failure> {
         self.read(|reader| Ok((reader.text()?, reader.value()?.unwrap_or_default())))

@@ -2,6 +2,8 @@
 
 pub(crate) mod audit;
 pub(crate) mod cancel_attempts;
+mod cluster_login;
+mod cluster_viewer;
 pub(crate) mod connection;
 pub(crate) mod connection_status;
 pub(crate) mod counts;

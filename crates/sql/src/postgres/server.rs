@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use access::{Access, Cancelled};
 use bytes::Bytes;
+use cluster::Front;
 use engine::{Engine, QueryProgress, RunningStatement, StatementState};
 use frontdoor::Connections;
 use lanes::sync::Notify;
@@ -93,6 +94,8 @@ impl fmt::Debug for Log {
 pub(crate) struct CoreState {
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) access: Rc<Access>,
+    /// Connections to the nodes of a cluster. `None`: the engine has the data.
+    pub(crate) front: Option<Rc<Front>>,
     pub(crate) admission: Rc<Admission>,
     pub(crate) counts: Rc<SqlCounters>,
     /// All connections, also before login.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::Login;
-use engine::About;
+use cluster::{Reader, SessionRoles};
+use engine::{About, Viewer};
 use frontdoor::{Account, Charge};
 use lanes::Group;
 use pgwire::api::Type;
@@ -22,6 +23,7 @@ use workload::Effective;
 use crate::catalog::CATALOG;
 use crate::engine::plan::Planned;
 use crate::failure::{Failure, state};
+use crate::postgres::cluster_viewer::ClusterViewer;
 use crate::postgres::connection::ClientConnection;
 use crate::postgres::error::{End, RequestError};
 use crate::postgres::login::Client;
@@ -41,6 +43,9 @@ use crate::run::tasks::HeavyDrop;
 const PORTAL_BYTES: u64 = 1 << 10;
 /// Longest name of a prepared statement or a portal, bytes. Drivers use some tens.
 const NAME_BYTES_MAX: usize = 1 << 10;
+/// Interval at which an idle session in front of a cluster checks whether a node has refused its
+/// password. Nodes may refuse it on any core.
+const ROLE_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 /// Work units charged for a statement of a Query message on the fast lane.
 const UNITS_PER_STATEMENT: u32 = 50;
 
@@ -59,6 +64,8 @@ pub(crate) struct Session {
     pub(crate) sql: Sql,
     pub(crate) here: Rc<CoreState>,
     pub(crate) login: Login,
+    /// Its role at the cluster in front of which the server stands.
+    roles: Option<Arc<SessionRoles>>,
     pub(crate) live: Rc<LiveSession>,
     pub(crate) settings: Settings,
     pub(crate) transaction: TransactionStatus,
@@ -89,7 +96,7 @@ impl Session {
         live: Rc<LiveSession>,
         account: Arc<Account>,
     ) -> Result<Session, Failure> {
-        let mut settings = Settings::default();
+        let mut settings = Settings::new(here.front.is_some());
         let database = client.parameters.get("database");
         for (name, value) in &client.parameters {
             // Postgres rejects unknown settings here. Clients may send some for other servers, so
@@ -111,11 +118,12 @@ impl Session {
             }
             _ => {}
         }
-        live.status.logged_in(client.login.clone(), account.clone(), &settings);
+        live.status.logged_in(client.login.clone(), client.roles.clone(), account.clone(), &settings);
         Ok(Session {
             sql,
             here,
             login: client.login,
+            roles: client.roles,
             live,
             settings,
             transaction: TransactionStatus::Idle,
@@ -200,6 +208,7 @@ impl Session {
                 // Its client takes its time between two messages of a statement.
                 () = std::future::ready(()), if self.permits.any() => self.permits.release(),
                 () = lanes::time::sleep(CHECK_INTERVAL), if any => {}
+                () = lanes::time::sleep(ROLE_CHECK_INTERVAL), if self.roles.is_some() => {}
                 () = lanes::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => {
                     let Some((_, failure)) = limit else { continue };
                     return Err(End::Failed(failure));
@@ -514,6 +523,14 @@ impl Session {
             Some(level) => Ok(self.here.access.effective_using(&self.login, level)?),
             None => Ok(self.here.access.effective(&self.login)),
         }
+    }
+
+    /// Returns the viewer of a statement that begins now.
+    pub(crate) fn viewer(&self) -> Arc<dyn Viewer> {
+        let here = self.here.access.viewer(&self.login);
+        let Some(roles) = self.roles.clone() else { return here };
+        let reader = Reader { roles, consistency: self.settings.consistency() };
+        Arc::new(ClusterViewer { here, reader })
     }
 
     /// Returns the session's options for scans.

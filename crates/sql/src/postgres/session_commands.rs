@@ -39,9 +39,9 @@ impl Session {
                 let (rows, shape) = self.all_settings();
                 self.put_texts(connection, &shape, &rows)?;
             }
-            SessionCommand::ResetAll => self.settings = Settings::default(),
+            SessionCommand::ResetAll => self.settings = Settings::new(self.here.front.is_some()),
             SessionCommand::Discard => {
-                self.settings = Settings::default();
+                self.settings = Settings::new(self.here.front.is_some());
                 self.prepared.clear();
                 self.close_portals();
             }

@@ -1,9 +1,12 @@
 //! Settings of a session, for `SET`, `SHOW` and `RESET`. Most exist because clients set them when
 //! they connect. These have an effect: `service_level`, `bypass_cache`, `statement_timeout`,
-//! `idle_session_timeout`, `idle_in_transaction_session_timeout`, `search_path` and `TimeZone`.
+//! `idle_session_timeout`, `idle_in_transaction_session_timeout`, `search_path` and `TimeZone`, and
+//! in front of a cluster `consistency`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use wire::Consistency;
 
 use crate::engine::plan::POSTGRES_VERSION;
 use crate::failure::{Failure, state};
@@ -22,6 +25,8 @@ enum SettingKind {
     Only(&'static str),
     /// None: the setting is read-only.
     Fixed,
+    /// A consistency level of reads. Servers in front of a cluster only have it.
+    Consistency,
 }
 
 struct Setting {
@@ -36,9 +41,25 @@ const fn setting(name: &'static str, default: &'static str, kind: SettingKind, i
     Setting { name, default, kind, is_reported }
 }
 
-const SETTINGS: [Setting; 30] = [
+/// Consistency of the pages of scans, unless the session sets another.
+const CONSISTENCY_DEFAULT: Consistency = Consistency::LocalOne;
+
+/// Levels of reads. SERIAL reads one partition at a time.
+const CONSISTENCIES: [Consistency; 8] = [
+    Consistency::One,
+    Consistency::Two,
+    Consistency::Three,
+    Consistency::Quorum,
+    Consistency::All,
+    Consistency::LocalQuorum,
+    Consistency::EachQuorum,
+    Consistency::LocalOne,
+];
+
+const SETTINGS: [Setting; 31] = [
     setting("service_level", "", SettingKind::Text, false),
     setting("bypass_cache", "off", SettingKind::Switch, false),
+    setting("consistency", "LOCAL_ONE", SettingKind::Consistency, false),
     setting("statement_timeout", "0", SettingKind::Time, false),
     setting("search_path", "public", SettingKind::Text, true),
     setting("TimeZone", "UTC", SettingKind::Text, true),
@@ -69,17 +90,32 @@ const SETTINGS: [Setting; 30] = [
     setting("jit", "off", SettingKind::Switch, false),
 ];
 
-fn find(name: &str) -> Result<&'static Setting, Failure> {
-    SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
-        Failure::new(state::NO_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
-    })
+/// Settings of one session.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Values that differ from their defaults.
+    set: BTreeMap<&'static str, String>,
+    /// True in front of a cluster.
+    is_front: bool,
 }
 
-/// Settings of one session that differ from their defaults.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Settings(BTreeMap<&'static str, String>);
-
 impl Settings {
+    /// Creates the settings of a new session. `is_front`: the server stands in front of a cluster.
+    pub(crate) fn new(is_front: bool) -> Settings {
+        Settings { set: BTreeMap::new(), is_front }
+    }
+
+    fn known(&self) -> impl Iterator<Item = &'static Setting> {
+        let is_front = self.is_front;
+        SETTINGS.iter().filter(move |setting| is_front || setting.kind != SettingKind::Consistency)
+    }
+
+    fn find(&self, name: &str) -> Result<&'static Setting, Failure> {
+        self.known().find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            Failure::new(state::NO_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
+        })
+    }
+
     /// Sets a setting, or resets it if `value` is `None`. Returns the new value if clients must be
     /// informed.
     ///
@@ -90,13 +126,13 @@ impl Settings {
         name: &str,
         value: Option<&str>,
     ) -> Result<Option<(&'static str, String)>, Failure> {
-        let setting = find(name)?;
+        let setting = self.find(name)?;
         match value {
             Some(value) => {
                 let value = accepted(setting, value)?;
-                self.0.insert(setting.name, value);
+                self.set.insert(setting.name, value);
             }
-            None => drop(self.0.remove(setting.name)),
+            None => drop(self.set.remove(setting.name)),
         }
         Ok(setting.is_reported.then(|| (setting.name, self.get(setting.name).to_owned())))
     }
@@ -106,13 +142,13 @@ impl Settings {
     /// # Errors
     /// The setting does not exist.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, String), Failure> {
-        let setting = find(name)?;
+        let setting = self.find(name)?;
         Ok((setting.name, self.get(setting.name).to_owned()))
     }
 
     /// Returns all settings with their values.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        SETTINGS.iter().map(|setting| (setting.name, self.get(setting.name)))
+        self.known().map(|setting| (setting.name, self.get(setting.name)))
     }
 
     /// Returns the settings to send to clients when they connect.
@@ -124,7 +160,7 @@ impl Settings {
     /// Returns the value of a known setting.
     fn get(&self, name: &str) -> &str {
         let default = || SETTINGS.iter().find(|setting| setting.name == name).map_or("", |s| s.default);
-        self.0.get(name).map_or_else(default, String::as_str)
+        self.set.get(name).map_or_else(default, String::as_str)
     }
 
     /// Returns the chosen level. `None`: the role's level applies.
@@ -134,6 +170,11 @@ impl Settings {
 
     pub(crate) fn bypass_cache(&self) -> bool {
         self.get("bypass_cache") == "on"
+    }
+
+    /// Returns the consistency of the pages of scans in front of a cluster.
+    pub(crate) fn consistency(&self) -> Consistency {
+        consistency(self.get("consistency")).unwrap_or(CONSISTENCY_DEFAULT)
     }
 
     /// Returns a time limit. `None` if it is 0, which means unlimited.
@@ -203,11 +244,19 @@ fn accepted(setting: &Setting, value: &str) -> Result<String, Failure> {
             let same = plain == only || switch(value) == Some(only) || (only == "utf8" && plain == "unicode");
             if same { Ok(setting.default.to_owned()) } else { Err(invalid()) }
         }
+        SettingKind::Consistency => consistency(value).map(|level| level.to_string()).ok_or_else(|| {
+            let names = CONSISTENCIES.map(|level| level.to_string()).join(", ");
+            invalid().with_hint(&format!("Available values: {names}."))
+        }),
         SettingKind::Fixed => {
             let text = format!("parameter \"{}\" cannot be changed", setting.name);
             Err(Failure::new("55P02", text))
         }
     }
+}
+
+fn consistency(name: &str) -> Option<Consistency> {
+    CONSISTENCIES.into_iter().find(|level| level.to_string().eq_ignore_ascii_case(name))
 }
 
 fn switch(value: &str) -> Option<&'static str> {
@@ -239,7 +288,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, value: &str, expected: Result<&str, &str>) {
-        let mut settings = Settings::default();
+        let mut settings = Settings::new(true);
         let set = settings.set(name, Some(value)).map(|_| settings.show(name).unwrap().1);
         assert_eq!(set.map_err(|failure| failure.code), expected.map(str::to_owned));
     }
@@ -258,11 +307,26 @@ mod tests {
         check("server_version", "17", Err("55P02"));
         check("default_transaction_read_only", "off", Err(state::INVALID));
         check("no_such_thing", "1", Err(state::NO_OBJECT));
+        check("consistency", "local_quorum", Ok("LOCAL_QUORUM"));
+        check("consistency", "SERIAL", Err(state::INVALID));
+    }
+
+    #[test]
+    fn consistency_is_a_setting_in_front_of_a_cluster_only() {
+        let mut settings = Settings::new(true);
+        assert_eq!(settings.consistency(), Consistency::LocalOne);
+        settings.set("consistency", Some("quorum")).unwrap();
+        assert_eq!(settings.consistency(), Consistency::Quorum);
+        assert!(settings.all().any(|(name, value)| (name, value) == ("consistency", "QUORUM")));
+        let mut settings = Settings::new(false);
+        let unknown = settings.set("consistency", Some("QUORUM")).expect_err("it has no effect");
+        assert_eq!(unknown.code, state::NO_OBJECT);
+        assert!(settings.all().all(|(name, _)| name != "consistency"));
     }
 
     #[test]
     fn a_reset_setting_has_its_default() {
-        let mut settings = Settings::default();
+        let mut settings = Settings::new(false);
         settings.set("statement_timeout", Some("250")).unwrap();
         assert_eq!(settings.statement_timeout(), Some(Duration::from_millis(250)));
         settings.set("statement_timeout", None).unwrap();

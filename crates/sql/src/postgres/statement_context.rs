@@ -186,7 +186,7 @@ impl Session {
             run: None,
             targets: Vec::new(),
             shown: None,
-            end: tasks::End::of(self.here.access.viewer(&self.login)),
+            end: tasks::End::of(self.viewer()),
             in_flight: RefCell::default(),
             slot: RefCell::default(),
         })

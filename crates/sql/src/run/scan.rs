@@ -103,7 +103,13 @@ impl DisplayAs for ScanExec {
             let conditions: Vec<String> = self.dynamic.iter().map(ToString::to_string).collect();
             write!(f, ", narrowed by={}", conditions.join(" AND "))?;
         }
-        self.scan.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+        if let Some(limit) = self.scan.limit {
+            write!(f, ", limit={limit}")?;
+        }
+        // Pages of nodes show what they have when they are read.
+        let is_of_cluster = tasks::viewer().is_some_and(|viewer| viewer.reader().is_some());
+        let has_snapshot = !is_of_cluster || engine::is_of_server(&self.scan.keyspace);
+        f.write_str(if has_snapshot { "" } else { ", no snapshot" })
     }
 }
 

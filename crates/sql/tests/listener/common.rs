@@ -57,7 +57,7 @@ impl TestListener {
         };
         let sql = Sql::new(SqlConfig { listen, auth_failure_delay, ..config }, log);
         let joined = sql.clone();
-        testkit::open_roles(&lanes, &levels, move |engine, access| joined.join(engine, access));
+        testkit::open_roles(&lanes, &levels, move |engine, access| joined.join(engine, access, None));
         let opening = sql.clone();
         // Shorter than the time limits of statements, which are those that count.
         let limiting = workload::limit_levels(levels.clone(), Duration::from_millis(100));

@@ -1,0 +1,107 @@
+//! Logins of clients at the cluster in front of which this server stands. The cluster judges the
+//! password. Here failed logins and checks in flight are limited, as on one machine.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cluster::{ClusterRole, Front, Refusal, Role};
+use wire::{Envelope, FailureKind, Response, Version};
+
+use crate::access::Access;
+use crate::authenticate::AuthError;
+
+/// Age at which what the cluster says about a role is asked again.
+const ASK_EVERY: Duration = Duration::from_secs(60);
+
+/// A name and a password, for a cluster.
+#[derive(Clone, Copy)]
+pub struct ClusterLogin<'a> {
+    /// The client's address, for the limits on failures.
+    pub address: IpAddr,
+    /// Protocol version of the connection that a login opens.
+    pub version: Version,
+    /// The role.
+    pub name: &'a str,
+    /// Its password, without zero bytes.
+    pub password: &'a str,
+}
+
+impl std::fmt::Debug for ClusterLogin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ClusterLogin({}, *****)", self.name)
+    }
+}
+
+impl Access {
+    /// Asks the cluster to check a name and a password, and for the roles granted to the role. A
+    /// password that it has accepted lately is right.
+    ///
+    /// # Errors
+    /// The limits of logins are reached, and the cluster was not asked. Inside: its refusal.
+    pub async fn log_in_at_cluster(
+        &self,
+        front: &Front,
+        login: ClusterLogin<'_>,
+    ) -> Result<Result<Rc<Role>, Refusal>, AuthError> {
+        let ClusterLogin { address, version, name, password } = login;
+        let attempt = self.begin_login(Some(address), name)?;
+        // Without the first part, which may differ: equal passwords are one token.
+        let token = Bytes::from(format!("\0{name}\0{password}"));
+        if let Some(role) = front.kept_login(name, &token) {
+            match self.follow_role(front, &role).await {
+                // A node refuses the password that was kept: the cluster is asked for this one.
+                Err(Refusal::Ended) => {}
+                followed => return Ok(followed.map(|()| role)),
+            }
+        }
+        let slot = self.take_slot(attempt)?;
+        let result = front.log_in(version, name, Some(token), self.handshake().group()).await;
+        drop(slot);
+        if matches!(result, Err(Refusal::Credentials(_))) {
+            self.login_failed(attempt);
+        }
+        Ok(match result {
+            Ok(role) => self.follow_role(front, &role).await.map(|()| role),
+            refused => refused,
+        })
+    }
+
+    /// Asks the cluster for the roles granted to a role that has logged in, unless it was asked
+    /// within [`ASK_EVERY`].
+    ///
+    /// # Errors
+    /// No node answers, one refuses the password that was kept, or all roles would exceed their
+    /// memory.
+    pub async fn follow_role(&self, front: &Front, role: &Rc<Role>) -> Result<(), Refusal> {
+        let name = role.name();
+        if !role.has_to_ask_for_roles(ASK_EVERY.as_nanos() as u64) && self.knows_role(name) {
+            return Ok(());
+        }
+        let granted = match front.granted_roles(role, front.shared().version(), name).await {
+            Ok(granted) => granted,
+            // A cluster that lists no roles: the role has no others.
+            Err(Refusal::Answered(answer)) if is_judgement(&answer) => {
+                vec![ClusterRole { name: name.to_string(), can_login: true, is_superuser: false }]
+            }
+            Err(Refusal::Answered(answer)) => {
+                let refusal = Refusal::Answered(answer);
+                return Err(Refusal::Unsent(format!("it does not list the roles of {name}: {refusal}")));
+            }
+            Err(other) => return Err(other),
+        };
+        self.copy_role(name, granted).await.map_err(|error| Refusal::NoMemory(error.to_string()))?;
+        role.asked_for_roles();
+        Ok(())
+    }
+}
+
+/// Returns true for an error that is about the question, and not about the state of the nodes.
+fn is_judgement(answer: &Envelope) -> bool {
+    let kind = match answer.response() {
+        Ok(Response::Error(failure)) => failure.kind,
+        _ => return false,
+    };
+    matches!(kind, FailureKind::Syntax | FailureKind::Invalid | FailureKind::Unauthorized)
+}
