@@ -34,7 +34,7 @@ class Server:
         if self.password is not None:
             environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
         command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", self.memory]
-        # A server in front of a cluster has no data and no SQL.
+        # A server in front of a cluster has no data, and SQL if its test wants it.
         if "cluster" not in self.flags:
             command += ["--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0", "--disk-probe", "off"]
         command += ["--listen", self.listen, "--http-listen", "127.0.0.1:0", *self.flags]

@@ -18,9 +18,9 @@ from _server import PASSWORD, PATIENCE_S, Server
 STARTUP, QUERY, RESULT, PREPARE, EXECUTE, AUTH_RESPONSE = 1, 7, 8, 9, 10, 15
 
 
-def front_of(node, **more):
-    flags = ("--engine", "cluster", "--contact", f"{node.host}:{node.port}", "--cluster-user", "admin")
-    return Server(password=None, flags=flags, variables={"FAIRLANE_CLUSTER_PASSWORD": PASSWORD}, **more)
+def front_of(node, more=(), **options):
+    flags = ("--engine", "cluster", "--contact", f"{node.host}:{node.port}", "--cluster-user", "admin", *more)
+    return Server(password=None, flags=flags, variables={"FAIRLANE_CLUSTER_PASSWORD": PASSWORD}, **options)
 
 
 def cluster(server, role="admin", password=PASSWORD, version=5):

@@ -11,8 +11,12 @@ use engine::{
     Schema, SchemaListener, Value, Viewer,
 };
 
+use wire::Consistency;
+
+use crate::Refusal;
 use crate::catalog::Catalog;
 use crate::front::Front;
+use crate::reader::Reader;
 use crate::role::Role;
 use crate::scan::ClusterSnapshot;
 
@@ -50,15 +54,25 @@ impl ClusterEngine {
         self.front.nodes().topology.catalog().clone()
     }
 
-    /// Returns the open role of a viewer.
+    /// Returns the open role of a viewer, and the consistency of its reads.
     ///
     /// # Errors
-    /// It has no session on this core.
-    fn role_of(&self, viewer: Option<&Arc<dyn Viewer>>) -> Result<Rc<Role>, Error> {
+    /// It has no session on this core, or a node refuses its password.
+    fn role_of(&self, viewer: Option<&Arc<dyn Viewer>>) -> Result<(Rc<Role>, Consistency), Error> {
+        let reader = viewer.and_then(|viewer| viewer.reader()?.downcast_ref::<Reader>());
+        if let Some(Reader { roles, consistency }) = reader {
+            let stopping = || Error::Server("the server is stopping".to_owned());
+            let role = roles.here().ok_or_else(stopping)?;
+            return match role.is_ended() {
+                true => Err(Error::Unauthorized(Refusal::Ended.to_string())),
+                false => Ok((role, *consistency)),
+            };
+        }
         let name = viewer.map(|viewer| viewer.role().unwrap_or(ANONYMOUS));
         let name =
             name.ok_or_else(|| Error::Invalid("a table of the cluster is read by a role".to_owned()))?;
         let role = self.front.roles().into_iter().find(|role| &**role.name() == name && !role.is_ended());
+        let role = role.map(|role| (role, Consistency::LocalOne));
         role.ok_or_else(|| {
             Error::Unauthorized(format!("the role {name} has no session at the cluster on this core"))
         })
@@ -127,7 +141,8 @@ impl Engine for ClusterEngine {
         if let Some(found) = self.catalog().table(keyspace, table)
             && !self.is_local(keyspace)
         {
-            return Ok(Box::new(ClusterSnapshot::new(self.front.clone(), self.role_of(viewer)?, found)));
+            let (role, consistency) = self.role_of(viewer)?;
+            return Ok(Box::new(ClusterSnapshot::new(self.front.clone(), role, consistency, found)));
         }
         self.local.table_snapshot_for(keyspace, table, viewer)
     }

@@ -38,7 +38,7 @@ use engine::Error;
 use engine::scan::{BatchSource, NextBatch, TableScan, TableSnapshot};
 use lanes::PerCore;
 use lanes::sync::cross;
-use wire::Response;
+use wire::{Consistency, Response};
 
 use crate::catalog::ClusterTable;
 use crate::front::Front;
@@ -71,17 +71,23 @@ pub(crate) struct ClusterSnapshot {
     table: ClusterTable,
 }
 
-/// Front and role of a core.
+/// Front and role of a core, and the consistency of pages.
 struct Access {
     front: Rc<Front>,
     role: Rc<Role>,
+    consistency: Consistency,
 }
 
 impl ClusterSnapshot {
     /// Creates the access, on a fast lane.
-    pub(crate) fn new(front: Rc<Front>, role: Rc<Role>, table: ClusterTable) -> ClusterSnapshot {
+    pub(crate) fn new(
+        front: Rc<Front>,
+        role: Rc<Role>,
+        consistency: Consistency,
+        table: ClusterTable,
+    ) -> ClusterSnapshot {
         let of = PerCore::new();
-        of.set(Rc::new(Access { front, role }));
+        of.set(Rc::new(Access { front, role, consistency }));
         ClusterSnapshot { of, table }
     }
 }
@@ -106,7 +112,7 @@ impl TableSnapshot for ClusterSnapshot {
         }
         let received_bytes = Arc::new(AtomicU64::new(0));
         let (front, role) = (access.front.clone(), access.role.clone());
-        let own = CoreScan::new(front, role, shape.clone(), text, received_bytes.clone());
+        let own = CoreScan::new(front, role, access.consistency, shape.clone(), text, received_bytes.clone());
         let of = Arc::new(PerCore::new());
         of.set(Rc::new(own));
         let rows_max = u32::try_from(scan.batch_rows.clamp(1, ROWS_MAX)).expect("at most 2^16");

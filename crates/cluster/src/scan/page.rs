@@ -83,6 +83,7 @@ struct PreparedScan {
 pub(crate) struct CoreScan {
     pub(crate) front: Rc<Front>,
     pub(crate) role: Rc<Role>,
+    consistency: Consistency,
     pub(crate) shape: Arc<Shape>,
     text: ScanText,
     prepared: RefCell<Option<Rc<PreparedScan>>>,
@@ -115,12 +116,13 @@ impl CoreScan {
     pub(crate) fn new(
         front: Rc<Front>,
         role: Rc<Role>,
+        consistency: Consistency,
         shape: Arc<Shape>,
         text: ScanText,
         received_bytes: Arc<AtomicU64>,
     ) -> CoreScan {
         let prepared = RefCell::default();
-        CoreScan { front, role, shape, text, prepared, received_bytes }
+        CoreScan { front, role, consistency, shape, text, prepared, received_bytes }
     }
 
     /// Reads a page, in the level of the running group. `is_wanted` is asked before each attempt.
@@ -296,7 +298,7 @@ impl CoreScan {
             values.push(Value::Bytes(value)).map_err(unsent)?;
         }
         let params = QueryParams {
-            consistency: Consistency::LocalOne,
+            consistency: self.consistency,
             values: values.values(),
             page_size: Some(i32::try_from(rows).unwrap_or(i32::MAX)),
             paging_state: request.paging_state.as_deref(),
