@@ -6,17 +6,14 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{ClusterRole, Front, Refusal};
+use cluster::{Front, Refusal};
 use tokio::sync::Semaphore;
-use wire::{Envelope, FailureKind, Response};
 
 use crate::core::Core;
 use crate::session::Session;
 use crate::{failure, sessions};
 
-/// Age at which what the cluster says about a role is asked again.
-const ASK_EVERY: Duration = Duration::from_secs(60);
-/// Interval of the search for roles of that age.
+/// Interval of the search for roles about which the cluster has to be asked again.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// Questions for roles in flight from a core, at most: slow ones do not delay the others.
 const ASKED_MAX: usize = 8;
@@ -27,34 +24,16 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const DROP_EVERY: Duration = Duration::from_secs(300);
 
 /// Asks the cluster for the roles granted to a role that has logged in, unless it was asked a
-/// moment ago.
+/// moment ago. If a node refuses its password, its sessions end.
 ///
 /// # Errors
-/// No node answers, or all roles would exceed their memory.
+/// Errors of [`access::Access::follow_role`].
 pub(crate) async fn follow(core: &Core, front: &Front, remote: &Rc<cluster::Role>) -> Result<(), Refusal> {
-    let name = remote.name();
-    if !remote.has_to_ask_for_roles(ASK_EVERY.as_nanos() as u64) && core.access.knows_role(name) {
-        return Ok(());
+    let followed = core.access.follow_role(front, remote).await;
+    if followed == Err(Refusal::Ended) {
+        end_sessions(core, remote);
     }
-    let granted = match front.granted_roles(remote, front.shared().version(), name).await {
-        Ok(granted) => granted,
-        // A cluster that lists no roles: the role has no others.
-        Err(Refusal::Answered(answer)) if is_judgement(&answer) => {
-            vec![ClusterRole { name: name.to_string(), can_login: true, is_superuser: false }]
-        }
-        Err(Refusal::Answered(answer)) => {
-            let refusal = Refusal::Answered(answer);
-            return Err(Refusal::Unsent(format!("it does not list the roles of {name}: {refusal}")));
-        }
-        Err(Refusal::Ended) => {
-            end_sessions(core, remote);
-            return Err(Refusal::Ended);
-        }
-        Err(other) => return Err(other),
-    };
-    core.access.copy_role(name, granted).await.map_err(|error| Refusal::NoMemory(error.to_string()))?;
-    remote.asked_for_roles();
-    Ok(())
+    followed
 }
 
 /// Ends the sessions of a role whose password a node has refused. Those of the same name with
@@ -64,15 +43,6 @@ fn end_sessions(core: &Core, remote: &Rc<cluster::Role>) {
     let is_its = |session: &Rc<Session>| session.remote().is_some_and(|own| Rc::ptr_eq(&own, remote));
     let all: Vec<Rc<Session>> = sessions.by_id.borrow().values().filter(|s| is_its(s)).cloned().collect();
     all.iter().for_each(|session| session.end_with(&failure::unbound(access::ended(remote.name()))));
-}
-
-/// Returns true for an error that is about the question, and not about the state of the nodes.
-fn is_judgement(answer: &Envelope) -> bool {
-    let kind = match answer.response() {
-        Ok(Response::Error(failure)) => failure.kind,
-        _ => return false,
-    };
-    matches!(kind, FailureKind::Syntax | FailureKind::Invalid | FailureKind::Unauthorized)
 }
 
 /// Follows the roles with sessions on this core, until the server stops.
@@ -91,7 +61,9 @@ pub(crate) async fn follow_all(core: Weak<Core>) {
                 let _ = lanes::time::timeout(ANSWER_WITHIN, follow(&core, &front, &remote)).await;
             }
         };
-        each(front.roles(), ask).await;
+        // A role that was never used on this core has no connection, which asking would open.
+        let is_used = |remote: &Rc<cluster::Role>| remote.is_connected() || remote.is_ended();
+        each(front.roles().into_iter().filter(is_used).collect(), ask).await;
     }
 }
 

@@ -4,13 +4,11 @@
 
 use std::rc::Rc;
 
-use access::{AuthError, Login};
-use bytes::Bytes;
+use access::{AuthError, ClusterLogin, Login};
 use cluster::Refusal;
 use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request};
 
 use crate::audit;
-use crate::cluster_roles;
 use crate::connection::Connection;
 use crate::counters::add;
 use crate::failure;
@@ -162,9 +160,9 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
         return count_refusal(connection);
     };
     if let Some(front) = &core.front {
-        // Without the first part, which may differ: equal passwords are one token.
-        let token = Bytes::from(format!("\0{name}\0{password}"));
-        return match ask_cluster(&connection.session, front, name, token).await {
+        let version = connection.session.outgoing.encoder.borrow().version();
+        let login = ClusterLogin { address: connection.session.peer.ip(), version, name, password };
+        return match core.access.log_in_at_cluster(front, login).await {
             Ok(result) => relayed_login(connection, stream, name, result).await,
             Err(error) => refuse_login(connection, stream, name, error).await,
         };
@@ -199,39 +197,6 @@ async fn refuse_login(
     add(&core.counters.auth_failures, 1);
     connection.session.refuse(stream, &Failure::new(kind, text));
     count_refusal(connection)
-}
-
-/// Asks the cluster to check a name and a password, within the limits of failed logins, and for the
-/// roles granted to the role. A password that it has accepted lately is right.
-///
-/// # Errors
-/// The limits are reached: the cluster was not asked.
-async fn ask_cluster(
-    session: &Session,
-    front: &cluster::Front,
-    name: &str,
-    token: Bytes,
-) -> Result<Result<Rc<cluster::Role>, Refusal>, AuthError> {
-    let core = &session.core;
-    let attempt = core.access.begin_login(Some(session.peer.ip()), name)?;
-    if let Some(remote) = front.kept_login(name, &token) {
-        match cluster_roles::follow(core, front, &remote).await {
-            // A node refuses the password that was kept: the cluster is asked for this one.
-            Err(Refusal::Ended) => {}
-            followed => return Ok(followed.map(|()| remote)),
-        }
-    }
-    let slot = core.access.take_slot(attempt, name)?;
-    let version = session.outgoing.encoder.borrow().version();
-    let result = front.log_in(version, name, Some(token), core.access.handshake().group()).await;
-    drop(slot);
-    if matches!(result, Err(Refusal::Credentials(_))) {
-        core.access.login_failed(attempt);
-    }
-    Ok(match result {
-        Ok(remote) => cluster_roles::follow(core, front, &remote).await.map(|()| remote),
-        refused => refused,
-    })
 }
 
 /// Opens the session of a role that the cluster has judged. Returns true if it was accepted.
