@@ -176,6 +176,48 @@ def beyond(files):
             assert answer.read() == b"live\n"
 
 
+def before_cluster(files, folder):
+    """A front encrypts to its node, verifies its certificate, and has one of its own."""
+    own = ["--cluster-cert", str(TLS / "client.pem"), "--cluster-key", str(TLS / "client-key.pem")]
+    variables = {"FAIRLANE_CLUSTER_PASSWORD": PASSWORD}
+    with Server(flags=[*files, "--tls-client-ca", str(TLS / "client-ca.pem"), "--tls-client-required"]) as node:
+
+        def front(*flags):
+            contact = ["--engine", "cluster", "--contact", f"{node.host}:{node.port}", "--cluster-user", "admin"]
+            return Server(password=None, flags=[*contact, *flags], variables=variables)
+
+        def refused(expected, *flags):
+            command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]
+            command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", *front(*flags).flags]
+            environment = dict(os.environ, **variables)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+            assert done.returncode != 0 and expected in done.stderr, (expected, done.stderr)
+
+        refused("TLS handshake with the cluster failed", "--cluster-ca", str(TLS / "other.pem"), *own)
+        refused("there is no such file", "--cluster-ca", str(folder / "missing.pem"))
+        refused("give --cluster-ca beside", *own)
+        refused("a certificate needs its key", "--cluster-ca", str(TLS / "certificate.pem"), *own[:2])
+        # Without a certificate of its own the node refuses it.
+        refused("the cluster", "--cluster-ca", str(TLS / "certificate.pem"))
+        login = PlainTextAuthProvider("admin", PASSWORD)
+        with front("--cluster-ca", str(folder / "certificate.pem"), *own) as server:
+            cluster = connect(server, None, login)
+            session = cluster.connect()
+            session.default_timeout = PATIENCE_S
+            replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+            session.execute(f"CREATE KEYSPACE shop WITH replication = {replication}")
+            session.execute("CREATE TABLE shop.notes (id int PRIMARY KEY, note text)")
+            insert = session.prepare("INSERT INTO shop.notes (id, note) VALUES (?, ?)")
+            for future in [session.execute_async(insert, (id, LONG)) for id in range(20)]:
+                future.result()
+            select = session.prepare("SELECT note FROM shop.notes WHERE id = ?")
+            for future in [session.execute_async(select, (id,)) for id in range(20)]:
+                assert future.result().one().note == LONG
+            encrypted = session.execute("SELECT ssl_enabled FROM system_views.clients").all()
+            assert encrypted and all(row.ssl_enabled for row in encrypted), encrypted
+            cluster.shutdown()
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="fairlane-tls-") as folder:
         folder = Path(folder)
@@ -196,6 +238,7 @@ def main():
         for name in ("certificate.pem", "key.pem"):
             shutil.copy(TLS / name, folder / name)
         beyond(files)
+        before_cluster(files, folder)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ use crate::files::{list, name, read, verdict};
 const ROWS: [&[&str]; 7] = [
     &["charts", "sched", "schema", "server_process", "units"],
     &["lanes", "cql", "wire", "columns", "result_file"],
-    &["storage", "workload", "engine"],
+    &["storage", "workload", "engine", "frontdoor"],
     &["embedded", "cluster"],
-    &["access", "frontdoor", "load", "batcher"],
+    &["access", "load", "batcher"],
     &["server", "sql", "demo", "abuse"],
     &["fairlane", "testkit"],
 ];

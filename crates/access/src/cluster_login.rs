@@ -56,7 +56,7 @@ impl Access {
                 followed => return Ok(followed.map(|()| role)),
             }
         }
-        let slot = self.take_slot(attempt)?;
+        let slot = self.take_slot(attempt, name)?;
         let result = front.log_in(version, name, Some(token), self.handshake().group()).await;
         drop(slot);
         if matches!(result, Err(Refusal::Credentials(_))) {

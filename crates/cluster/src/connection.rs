@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use lanes::net::{OwnedReadHalf, OwnedWriteHalf};
+use frontdoor::{ReadHalf, WriteHalf};
 use lanes::sync::oneshot::Receiver;
 use lanes::{DeferredWork, Group};
 use tokio::io::AsyncReadExt;
@@ -20,6 +20,7 @@ use crate::Refusal;
 use crate::memory::{AnswerCharge, AnswerMemory};
 use crate::node::Place;
 use crate::streams::{Answered, Streams};
+use crate::tls::NodeTls;
 
 /// Bytes of requests that wait for a node to read them, at most. A node that does not read gets no
 /// more.
@@ -43,18 +44,20 @@ const ANSWER_UNITS: u32 = 5;
 /// Bytes of an answer that count as one work unit.
 const BYTES_PER_UNIT: u32 = 1024;
 
-/// Place of the answers of a connection.
+/// Encryption of a connection, and place of its answers.
 #[derive(Clone)]
 pub(crate) struct Reading {
     /// Group in which they are read.
     pub(crate) group: Rc<Cell<Group>>,
     /// Memory for large ones.
     pub(crate) memory: Arc<AnswerMemory>,
+    /// `None`: plain text.
+    pub(crate) tls: Option<Arc<NodeTls>>,
 }
 
 /// Received bytes of a connection.
 struct Incoming {
-    reader: OwnedReadHalf,
+    reader: ReadHalf,
     decoder: Decoder,
     input: BytesMut,
     memory: Arc<AnswerMemory>,
@@ -68,7 +71,7 @@ pub(crate) struct NodeConnection {
     version: Version,
     encoder: RefCell<Encoder>,
     /// `None` once the connection is closed.
-    socket: RefCell<Option<Rc<OwnedWriteHalf>>>,
+    socket: RefCell<Option<Rc<WriteHalf>>>,
     streams: RefCell<Streams>,
     /// True while the buffer waits to be sent.
     is_sending: Cell<bool>,
@@ -91,9 +94,9 @@ impl NodeConnection {
         encoder: Encoder,
         decoder: Decoder,
         input: BytesMut,
-        reader: OwnedReadHalf,
-        socket: OwnedWriteHalf,
-        Reading { group, memory }: Reading,
+        reader: ReadHalf,
+        socket: WriteHalf,
+        Reading { group, memory, .. }: Reading,
     ) -> Rc<NodeConnection> {
         let connection = Rc::new(NodeConnection {
             node,
@@ -195,7 +198,8 @@ impl NodeConnection {
         Ok(receiver)
     }
 
-    /// Sends the buffer as far as the socket takes it. Returns true if all was sent.
+    /// Sends the buffer as far as the socket takes it, at most what one task poll should write.
+    /// Returns true if all was sent.
     fn send_now(&self) -> std::io::Result<bool> {
         let Some(socket) = self.socket.borrow().clone() else {
             return Err(std::io::ErrorKind::NotConnected.into());
@@ -203,10 +207,18 @@ impl NodeConnection {
         self.streams.borrow_mut().written(lanes::time::monotonic_ns());
         let mut encoder = self.encoder.borrow_mut();
         let out = encoder.finish();
+        let mut left = socket.round_bytes_max();
         while !out.is_empty() {
-            match socket.try_write(out) {
+            if left == 0 {
+                return Ok(false);
+            }
+            let round = left.min(out.len());
+            match socket.try_write(&out[..round]) {
                 Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
-                Ok(n) => bytes::Buf::advance(out, n),
+                Ok(n) => {
+                    bytes::Buf::advance(out, n);
+                    left -= n;
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -334,7 +346,7 @@ impl NodeConnection {
             let _ = request.sender.send(Err(Refusal::Lost(self.node)));
         }
         // The node then closes its side, which ends the task that reads.
-        self.socket.take();
+        self.socket.take().into_iter().for_each(|socket| socket.close());
         if let Ok(mut encoder) = self.encoder.try_borrow_mut() {
             encoder.finish().clear();
         }

@@ -25,6 +25,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use frontdoor::TlsClient;
 use scylla::client::PoolSize;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -40,6 +41,7 @@ use uuid::Uuid;
 use crate::catalog::Catalog;
 use crate::fleet::{CurrentSession, Fleet, FleetOptions, Member};
 use crate::nodes::{AskError, SystemTables};
+use crate::tls::NodeTls;
 use crate::topology::{ClusterNode, PublishedTopology, Ring, Topology};
 use crate::{refused, schema_tables};
 
@@ -84,7 +86,7 @@ impl Account {
 }
 
 /// Configuration of the control plane.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ControlOptions {
     /// Nodes to ask first, at least one.
     pub contacts: Vec<SocketAddr>,
@@ -92,6 +94,8 @@ pub struct ControlOptions {
     pub account: Option<Account>,
     /// The front's own datacenter. `None`: that of the first contact.
     pub datacenter: Option<String>,
+    /// Encryption to nodes. `None`: plain text.
+    pub tls: Option<Arc<NodeTls>>,
 }
 
 /// Event of the control plane, for the log.
@@ -298,6 +302,8 @@ struct Watch {
     options: ControlOptions,
     addresses: Addresses,
     session: CurrentSession,
+    /// Encryption of the session's connections.
+    tls: Option<Arc<TlsClient>>,
     tables: SystemTables,
     datacenter: Arc<str>,
     /// Nodes as they were last read. Their marks are as old.
@@ -355,11 +361,14 @@ impl Watch {
     /// Those of [`Control::start`].
     async fn open(options: ControlOptions) -> Result<(Watch, Topology), String> {
         let addresses = Addresses::default();
-        let session = CurrentSession::new(RefCell::new(Arc::new(connect(&options, &addresses).await?)));
+        let tls = current(&options);
+        let session = connect(&options, &addresses, tls.as_deref()).await?;
+        let session = CurrentSession::new(RefCell::new(Arc::new(session)));
         let mut watch = Watch {
             options,
             addresses,
             session,
+            tls,
             tables: SystemTables::default(),
             datacenter: Arc::default(),
             nodes: Vec::new(),
@@ -383,11 +392,18 @@ impl Watch {
     /// # Errors
     /// One sentence. What could not be read stays as it was.
     async fn check(&mut self) -> Result<(), String> {
+        let tls = current(&self.options);
+        if tls.as_ref().map(Arc::as_ptr) != self.tls.as_ref().map(Arc::as_ptr) {
+            // The files were read again.
+            let session = connect(&self.options, &self.addresses, tls.as_deref()).await?;
+            *self.session.borrow_mut() = Arc::new(session);
+            self.tls = tls;
+        }
         let nodes = self.read_nodes().await?;
         self.is_moved |= self.addresses.learn(&nodes, self.port());
         if self.is_moved {
             // The driver may be connected to another node at that address.
-            let session = connect(&self.options, &self.addresses).await?;
+            let session = connect(&self.options, &self.addresses, self.tls.as_deref()).await?;
             *self.session.borrow_mut() = Arc::new(session);
             self.is_moved = false;
         }
@@ -525,10 +541,20 @@ impl Watch {
 /// Nodes that one check asks, at most: each may take two seconds to fail.
 const ASKED_MAX: usize = 3;
 
+/// Returns the present encryption to nodes.
+fn current(options: &ControlOptions) -> Option<Arc<TlsClient>> {
+    options.tls.as_ref().map(|tls| tls.current())
+}
+
 /// Opens a session of the service account: one connection to each node.
-async fn connect(options: &ControlOptions, addresses: &Addresses) -> Result<Session, String> {
+async fn connect(
+    options: &ControlOptions,
+    addresses: &Addresses,
+    tls: Option<&TlsClient>,
+) -> Result<Session, String> {
     let mut builder = SessionBuilder::new()
         .known_nodes_addr(&options.contacts)
+        .tls_context(tls.cloned().map(TlsClient::into_config))
         .address_translator(Arc::new(addresses.clone()))
         .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN))
         .disallow_shard_aware_port(true)

@@ -14,6 +14,7 @@ use wire::{Event, Opcode, Request, Response, Version};
 
 use crate::choice::{Candidates, NodeLoad, ReplicaOrder};
 use crate::open::{Opening, open_for_events};
+use crate::tls::NodeTls;
 use crate::topology::PublishedTopology;
 
 /// Time before the second attempt to connect. It doubles with each attempt.
@@ -43,18 +44,19 @@ pub enum Heard<'a> {
 }
 
 /// Follows the events of the cluster, on the fast lane of one core, until the future is dropped.
-/// `token`: SASL token of the front's own role. `hear` is called in the task of the future.
+/// `token`: SASL token of the front's own role. `tls`: `None` for plain text. `hear` is called in the task of the future.
 pub async fn follow_events(
     topology: Arc<PublishedTopology>,
     version: Version,
     token: Option<Bytes>,
+    tls: Option<Arc<NodeTls>>,
     mut hear: impl FnMut(Heard<'_>),
 ) {
     let mut attempts = 0;
     loop {
         let reason = match live_node(&topology) {
             None => "no node is known".to_owned(),
-            Some(node) => match open_for_events(node, version, token.as_ref()).await {
+            Some(node) => match open_for_events(node, version, token.as_ref(), tls.as_deref()).await {
                 Ok(connection) => {
                     attempts = 0;
                     hear(Heard::Registered(node));

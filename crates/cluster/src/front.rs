@@ -173,8 +173,9 @@ impl Front {
         if let Some(role) = token.and_then(|token| self.kept_login(name, token)) {
             return Ok(role);
         }
-        let memory = self.shared.memory.clone();
-        let new = || Reading { group: Rc::new(Cell::new(group)), memory };
+        let Shared { memory, options, .. } = &*self.shared;
+        let (memory, tls) = (memory.clone(), options.tls.clone());
+        let new = || Reading { group: Rc::new(Cell::new(group)), memory, tls };
         let reading = self.role(name, token).map_or_else(new, |role| role.reading().clone());
         let connection = open(node, version, token, None, reading.clone()).await?;
         // Another login of the role may have finished meanwhile.
@@ -195,8 +196,10 @@ impl Front {
     /// Returns the role of a client that has logged in on another core.
     pub(crate) fn adopt(&self, login: &RoleLogin) -> Rc<Role> {
         self.role(&login.name, login.token.as_ref()).unwrap_or_else(|| {
-            let (group, memory) = (Rc::new(Cell::new(login.group)), self.shared.memory.clone());
-            let role = Rc::new(Role::adopted(login, Reading { group, memory }, self.logins.clone()));
+            let Shared { memory, options, .. } = &*self.shared;
+            let (memory, tls) = (memory.clone(), options.tls.clone());
+            let reading = Reading { group: Rc::new(Cell::new(login.group)), memory, tls };
+            let role = Rc::new(Role::adopted(login, reading, self.logins.clone()));
             self.add(&role);
             role
         })

@@ -50,6 +50,7 @@ mod schema_tables;
 mod send;
 mod shared;
 mod streams;
+mod tls;
 mod topology;
 mod windows;
 
@@ -67,6 +68,7 @@ pub use reader::{Reader, SessionRoles};
 pub use role::Role;
 pub use send::{Outgoing, Route};
 pub use shared::{FrontOptions, Shared};
+pub use tls::{NodeTls, NodeTlsFiles, OwnCertificate};
 pub use topology::{ClusterNode, PublishedTopology, Ring, Topology};
 pub use windows::{LevelUsage, NodeUsage};
 

@@ -1,11 +1,13 @@
 //! Opening a connection to a node: STARTUP, authentication with a client's token, and its keyspace.
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use lanes::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
+use frontdoor::{ReadHalf, Stream, WriteHalf, handshake_failure};
+use lanes::net::TcpStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{
     Compression, Decoder, Direction, Encoder, Envelope, FailureKind, Framing, Limits, Opcode, Query, Request,
@@ -14,6 +16,7 @@ use wire::{
 
 use crate::Refusal;
 use crate::connection::{NodeConnection, Reading, SMALL_BYTES_MAX};
+use crate::tls::NodeTls;
 
 /// Time limit from the first packet to an authenticated connection.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,8 +50,8 @@ pub(crate) struct Opening {
     encoder: Encoder,
     decoder: Decoder,
     input: BytesMut,
-    reader: OwnedReadHalf,
-    writer: OwnedWriteHalf,
+    reader: ReadHalf,
+    writer: WriteHalf,
 }
 
 /// Opens a connection to a node with a client's SASL token, in a keyspace.
@@ -64,7 +67,7 @@ pub(crate) async fn open(
     reading: Reading,
 ) -> Result<Rc<NodeConnection>, Refusal> {
     let opening = async {
-        let mut opening = Opening::connect(node, version).await?;
+        let mut opening = Opening::connect(node, version, reading.tls.as_deref()).await?;
         opening.log_in(token).await?;
         if let Some(keyspace) = keyspace {
             opening.use_keyspace(keyspace).await?;
@@ -78,10 +81,10 @@ pub(crate) async fn open(
 ///
 /// # Errors
 /// Those of [`open`].
-pub(crate) async fn probe(node: SocketAddr) -> Result<NodeFacts, Refusal> {
+pub(crate) async fn probe(node: SocketAddr, tls: Option<&NodeTls>) -> Result<NodeFacts, Refusal> {
     let probing = async {
         for version in [Version::V5, Version::V4] {
-            let mut opening = Opening::connect(node, version).await?;
+            let mut opening = Opening::connect(node, version, tls).await?;
             match opening.start_up().await {
                 Ok(authenticator) => return Ok(NodeFacts { authenticator, version }),
                 // A node answers a version that it does not speak in one that it does.
@@ -102,9 +105,10 @@ pub(crate) async fn open_for_events(
     node: SocketAddr,
     version: Version,
     token: Option<&Bytes>,
+    tls: Option<&NodeTls>,
 ) -> Result<Opening, Refusal> {
     let opening = async {
-        let mut opening = Opening::connect(node, version).await?;
+        let mut opening = Opening::connect(node, version, tls).await?;
         opening.log_in(token).await?;
         opening.register().await?;
         Ok(opening)
@@ -120,11 +124,18 @@ async fn within<T>(node: SocketAddr, work: impl Future<Output = Result<T, Refusa
 }
 
 impl Opening {
-    async fn connect(node: SocketAddr, version: Version) -> Result<Opening, Refusal> {
+    async fn connect(node: SocketAddr, version: Version, tls: Option<&NodeTls>) -> Result<Opening, Refusal> {
         let failed = |error| Refusal::Unreachable(format!("the node {node} cannot be reached: {error}"));
         let stream = TcpStream::connect(node).await.map_err(failed)?;
         // A failure shows at the first read.
         let _ = stream.set_nodelay(true);
+        let stream = match tls {
+            Some(tls) => {
+                let encrypted = Stream::connect(stream, &tls.current(), node.ip()).await;
+                encrypted.map_err(|error| unencrypted(node, &error))?
+            }
+            None => Stream::Plain(stream),
+        };
         let (reader, writer) = stream.into_split();
         Ok(Opening {
             node,
@@ -248,6 +259,12 @@ impl Opening {
         decoder.set_inline_max(SMALL_BYTES_MAX);
         NodeConnection::start(node, encoder, decoder, input, reader, writer, reading)
     }
+}
+
+/// Returns the refusal for a TLS handshake that failed.
+fn unencrypted(node: SocketAddr, error: &io::Error) -> Refusal {
+    let reason = handshake_failure(error).unwrap_or_else(|| error.to_string());
+    Refusal::Unreachable(format!("the TLS handshake with the node {node} failed: {reason} (--cluster-ca)"))
 }
 
 /// Returns the refusal for an answer that is no success.

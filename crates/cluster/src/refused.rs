@@ -1,5 +1,6 @@
 //! Sentences for an operator whose service account the cluster refuses, each with the remedy.
 
+use frontdoor::handshake_failure;
 use scylla::errors::{
     ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, MetadataError,
     MetadataFetchErrorKind, NewSessionError, NextPageError, NextRowError, RequestAttemptError, RequestError,
@@ -18,6 +19,17 @@ pub(crate) fn unopened(error: &NewSessionError, user: Option<&str>) -> String {
     }
 }
 
+/// Returns the sentence for a connection that was lost.
+fn disconnected(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::IoError(io) => match handshake_failure(io) {
+            Some(reason) => format!("the TLS handshake with the cluster failed: {reason} (--cluster-ca)"),
+            None => unreached(error),
+        },
+        other => unreached(other),
+    }
+}
+
 fn unreached(error: &dyn std::fmt::Display) -> String {
     format!("the cluster cannot be reached: {} (--contact)", one_line(error))
 }
@@ -29,7 +41,7 @@ pub(crate) fn unread(error: &MetadataError, user: Option<&str>) -> String {
             last_connection_error: ConnectionError::ConnectionSetupRequestError(error),
         }) => unconnected(error.get_error(), user),
         MetadataError::ConnectionPoolError(ConnectionPoolError::Broken { last_connection_error }) => {
-            unreached(last_connection_error)
+            disconnected(last_connection_error)
         }
         MetadataError::FetchError(fetch) => match attempt(&fetch.error) {
             Some(RequestAttemptError::DbError(DbError::Unauthorized, text)) => {

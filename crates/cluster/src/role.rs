@@ -359,7 +359,7 @@ mod tests {
         let lanes = start_lanes(1);
         lanes.block_on(0, lanes::Group::CONTROL, || async {
             let group = Rc::new(Cell::new(lanes::Group::CONTROL));
-            let reading = Reading { group, memory: Arc::default() };
+            let reading = Reading { group, memory: Arc::default(), tls: None };
             let role = Rc::new(Role::new("ann".into(), None, reading, Rc::default()));
             let node = ([127, 0, 0, 1], 9042).into();
             let key = ConnectionKey { node, version: 5, keyspace: None };

@@ -12,6 +12,7 @@ use crate::fleet::Fleet;
 use crate::memory::AnswerMemory;
 use crate::open::{NodeFacts, probe};
 use crate::prepared::SharedPlans;
+use crate::tls::NodeTls;
 use crate::topology::PublishedTopology;
 use crate::windows::{NodeUsage, Windows};
 
@@ -29,6 +30,8 @@ pub struct FrontOptions {
     pub refresh: Option<Refresh>,
     /// The fleet of this front. `None`: it stands alone.
     pub fleet: Option<Arc<Fleet>>,
+    /// Encryption to nodes. `None`: plain text.
+    pub tls: Option<Arc<NodeTls>>,
 }
 
 /// State that the fronts of all cores share.
@@ -55,7 +58,7 @@ impl Shared {
         Box::pin(async move {
             let mut reasons = Vec::new();
             for node in topology.snapshot().nodes().iter().take(PROBED_MAX) {
-                match probe(node.address).await {
+                match probe(node.address, options.tls.as_deref()).await {
                     Ok(facts) => {
                         return Ok(Arc::new(Shared {
                             options,
@@ -109,7 +112,7 @@ impl Shared {
         // A node without passwords takes none.
         let account = self.options.account.as_ref().filter(|_| self.authenticator().is_some());
         let token = account.map(Account::token);
-        follow_events(self.topology.clone(), self.version(), token, hear)
+        follow_events(self.topology.clone(), self.version(), token, self.options.tls.clone(), hear)
     }
 
     /// Returns the use of the nodes on all cores, at most 100 ms old.

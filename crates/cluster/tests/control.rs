@@ -3,12 +3,16 @@
 mod scripted;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use cluster::{Account, Control, ControlOptions, Heard, Notice, Topology, follow_events};
+use cluster::{
+    Account, Control, ControlOptions, Heard, NodeTls, NodeTlsFiles, Notice, Topology, follow_events,
+};
+use frontdoor::{Tls, TlsFiles};
 use lanes::{Group, Lanes};
 use scripted::{Cluster, Member};
-use testkit::{start_lanes, until};
+use testkit::{Folder, start_lanes, until};
 use uuid::Uuid;
 use wire::{ChangeType, Event, SchemaChange, SchemaTarget, Version};
 
@@ -41,9 +45,18 @@ fn with_cluster(one_port: bool, test: impl FnOnce(&Lanes, &Cluster)) {
 type Notices = Arc<Mutex<Vec<Notice>>>;
 
 fn start(cluster: &Cluster, account: Option<(&str, &str)>) -> Result<(Control, Notices), String> {
+    start_with(cluster, account, None)
+}
+
+fn start_with(
+    cluster: &Cluster,
+    account: Option<(&str, &str)>,
+    tls: Option<Arc<NodeTls>>,
+) -> Result<(Control, Notices), String> {
     let account =
         account.map(|(user, password)| Account { user: user.to_owned(), password: password.to_owned() });
-    let options = ControlOptions { contacts: cluster.addresses()[..1].to_vec(), account, datacenter: None };
+    let options =
+        ControlOptions { contacts: cluster.addresses()[..1].to_vec(), account, datacenter: None, tls };
     let notices = Notices::default();
     let seen = notices.clone();
     let control = Control::start(options, None, move |notice| seen.lock().expect("no panic").push(notice))?;
@@ -214,11 +227,51 @@ fn datacenter_is_checked_at_the_start() {
             contacts: cluster.addresses(),
             account: None,
             datacenter: Some(datacenter.to_owned()),
+            tls: None,
         };
         let control = Control::start(options("dc2"), None, drop).expect("starts");
         assert_eq!(&**control.topology().snapshot().datacenter(), "dc2");
         let sentence = Control::start(options("dc3"), None, drop).map(drop).expect_err("unknown");
         assert!(sentence.contains("(dc1, dc2), got `dc3`"), "{sentence}");
+    });
+}
+
+#[test]
+fn control_plane_verifies_the_certificate_of_nodes() {
+    with_cluster(false, |_, cluster| {
+        let file =
+            |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/tls").join(name);
+        let (certificate, key) = (file("certificate.pem"), file("key.pem"));
+        let files = TlsFiles { certificate, key, client_ca: None, client_required: false };
+        cluster.script().tls = Some(Tls::from_files(files).expect("valid"));
+        let trust = |authority: &Path| {
+            NodeTls::from_files(NodeTlsFiles { authority: authority.to_owned(), own: None }).expect("valid")
+        };
+        let unknown = start_with(cluster, None, Some(trust(&file("other.pem"))));
+        let sentence = unknown.map(drop).expect_err("another authority");
+        assert!(sentence.contains("TLS handshake with the cluster failed"), "{sentence}");
+        assert!(sentence.contains("(--cluster-ca)"), "{sentence}");
+        start(cluster, None).map(drop).expect_err("plain text");
+        // The files of authorities change while the front runs.
+        let folder = Folder::empty("node-authorities");
+        let changing = folder.path().join("ca.pem");
+        std::fs::copy(file("certificate.pem"), &changing).expect("copied");
+        let tls = trust(&changing);
+        let (control, notices) = start_with(cluster, None, Some(tls.clone())).expect("starts");
+        until("all nodes are up", || up(&control.topology().snapshot()) == [true; 3]);
+        std::fs::copy(file("other.pem"), &changing).expect("copied");
+        tls.reload().expect("valid");
+        let away = |text: &str| {
+            let notices = notices.lock().expect("no panic");
+            matches!(notices.last(), Some(Notice::Away(reason)) if reason.contains(text))
+        };
+        until("the nodes are not trusted any more", || away("TLS handshake"));
+        std::fs::write(&changing, "nonsense").expect("written");
+        assert!(tls.reload().expect_err("no certificate").contains("ca.pem"));
+        std::fs::copy(file("certificate.pem"), &changing).expect("copied");
+        tls.reload().expect("valid");
+        let is_back = || notices.lock().expect("no panic").last() == Some(&Notice::Back);
+        until("they are trusted again", is_back);
     });
 }
 
@@ -247,7 +300,7 @@ fn events_are_passed_on_and_followed_on_another_node() {
                 };
                 hears.lock().expect("no panic").push(text);
             };
-            let follow = follow_events(topology, Version::V5, Some(token), hear);
+            let follow = follow_events(topology, Version::V5, Some(token), None, hear);
             lanes::spawn(Group::CONTROL, follow).detach();
         });
         let seen = || seen.lock().expect("no panic").clone();

@@ -3,16 +3,17 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cluster::{
-    ClusterNode, Front, FrontOptions, Outgoing, PublishedTopology, Refusal, ReplicaOrder, Ring, Role, Route,
-    Shared, Topology,
+    ClusterNode, Front, FrontOptions, NodeTls, NodeTlsFiles, Outgoing, OwnCertificate, PublishedTopology,
+    Refusal, ReplicaOrder, Ring, Role, Route, Shared, Topology,
 };
-use lanes::net::TcpStream;
+use frontdoor::{ClientCertificates, Stream, Tls, TlsFiles};
 use lanes::{Group, Task};
 use sched::control::ClassId;
 use testkit::start_lanes;
@@ -68,14 +69,28 @@ struct Node {
 impl Node {
     /// Starts a node that does `script` with each statement; the argument is its text or id.
     fn start(script: impl Fn(&str) -> Act + Clone + 'static) -> Node {
-        let listener = lanes::net::listen(([127, 0, 0, 1], 0).into(), false).expect("a free port");
+        Node::start_at(([127, 0, 0, 1], 0).into(), None, script)
+    }
+
+    /// Starts a node at an address, with a certificate or in plain text.
+    fn start_at(at: SocketAddr, tls: Option<Tls>, script: impl Fn(&str) -> Act + Clone + 'static) -> Node {
+        let listener = lanes::net::listen(at, false).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (seen, held, to_answer) = Default::default();
         let node = Node { address, token: Rc::new(Cell::new(TOKEN)), seen, held, to_answer };
         let own = node.clone();
         let accept = async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let serve = own.clone().serve(stream, script.clone());
+                let (own, tls, script) = (own.clone(), tls.clone(), script.clone());
+                let serve = async move {
+                    let stream = match &tls {
+                        Some(tls) => Stream::encrypted(stream, tls, ClientCertificates::Asked).await,
+                        None => Ok(Stream::Plain(stream)),
+                    };
+                    if let Ok(stream) = stream {
+                        own.serve(stream, script).await;
+                    }
+                };
                 lanes::spawn(Group::CONTROL, serve).detach();
             }
         };
@@ -83,7 +98,7 @@ impl Node {
         node
     }
 
-    async fn serve(self, mut stream: TcpStream, script: impl Fn(&str) -> Act) {
+    async fn serve(self, mut stream: Stream, script: impl Fn(&str) -> Act) {
         let mut decoder = Decoder::new(Direction::Request, Limits::default());
         let mut encoder = Encoder::new(Direction::Response, Version::V5);
         let mut input = BytesMut::new();
@@ -260,8 +275,88 @@ async fn front_with(nodes: &[SocketAddr], node_window: u32, levels: Arc<Levels>)
 
 async fn front_of(topology: Topology, node_window: u32, levels: Arc<Levels>) -> Rc<Front> {
     let topology = Arc::new(PublishedTopology::new(topology));
-    let options = FrontOptions { node_window: Some(node_window), account: None, refresh: None, fleet: None };
+    let options =
+        FrontOptions { node_window: Some(node_window), account: None, refresh: None, fleet: None, tls: None };
     Front::new(Shared::open(options, levels, topology).await.expect("a node answers"))
+}
+
+/// Opens a front that verifies the certificates of nodes.
+async fn front_with_tls(nodes: &[SocketAddr], tls: NodeTlsFiles) -> Result<Rc<Front>, String> {
+    let tls = Some(NodeTls::from_files(tls)?);
+    let topology = Arc::new(PublishedTopology::new(Topology::of_addresses(nodes)));
+    let options = FrontOptions { node_window: Some(128), account: None, refresh: None, tls };
+    Ok(Front::new(Shared::open(options, Levels::new(lanes::handle()), topology).await?))
+}
+
+fn tls_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/tls").join(name)
+}
+
+/// Returns the certificate of nodes, valid for 127.0.0.1. `client_required`: they request one.
+fn node_certificate(client_required: bool) -> Option<Tls> {
+    let (certificate, key) = (tls_file("certificate.pem"), tls_file("key.pem"));
+    let client_ca = client_required.then(|| tls_file("client-ca.pem"));
+    let files = TlsFiles { certificate, key, client_ca, client_required };
+    Some(Tls::from_files(files).expect("valid"))
+}
+
+fn trust(authority: &str, own: Option<&str>) -> NodeTlsFiles {
+    let own = own.map(|name| OwnCertificate {
+        certificate: tls_file(&format!("{name}.pem")),
+        key: tls_file(&format!("{name}-key.pem")),
+    });
+    NodeTlsFiles { authority: tls_file(authority), own }
+}
+
+#[test]
+fn requests_and_answers_are_encrypted() {
+    on_lane(|| async {
+        let answer = |_: &str| Act::Large(3 << 20);
+        let node = Node::start_at(([127, 0, 0, 1], 0).into(), node_certificate(true), answer);
+        let files = trust("certificate.pem", Some("client"));
+        let front = front_with_tls(&[node.address], files).await.expect("a node answers");
+        let role = log_in(&front).await;
+        // Longer than one round of the socket.
+        let text = format!("SELECT '{}'", "x".repeat(1 << 20));
+        let answers = (0..4).map(|_| {
+            let (front, role, request) = (front.clone(), role.clone(), query(&text, true, None));
+            lanes::spawn(Group::CONTROL, async move { front.send(&role, &request).await })
+        });
+        for answer in answers.collect::<Vec<_>>() {
+            assert!(answer.await.expect("an answer").body.len() > 3_000_000);
+        }
+        assert_eq!(node.seen.borrow().iter().filter(|seen| seen.contains("SELECT")).count(), 4);
+    });
+}
+
+#[test]
+fn node_without_a_valid_certificate_is_refused() {
+    on_lane(|| async {
+        let check = async |at: [u8; 4], tls, files, expected: &str| {
+            let node = Node::start_at((at, 0).into(), tls, |_| Act::Void);
+            let reason = front_with_tls(&[node.address], files).await.map(drop).expect_err(expected);
+            assert!(reason.contains(expected) && reason.contains("(--cluster-ca)"), "{reason}");
+            assert!(node.seen.borrow().is_empty(), "nothing was sent");
+        };
+        let own = [127, 0, 0, 1];
+        check(own, node_certificate(false), trust("other.pem", None), "invalid peer certificate").await;
+        check([127, 0, 0, 2], node_certificate(false), trust("certificate.pem", None), "not valid for name")
+            .await;
+        check(own, None, trust("certificate.pem", None), "TLS handshake").await;
+    });
+}
+
+#[test]
+fn bad_files_of_certificates_are_named() {
+    let check = |files, expected: &str| {
+        let reason = NodeTls::from_files(files).map(drop).expect_err(expected);
+        assert!(reason.contains(expected), "{reason}");
+    };
+    check(trust("missing.pem", None), "missing.pem as certificate: there is no such file");
+    check(trust("key.pem", None), "it has no certificate in PEM");
+    check(trust("certificate.pem", Some("missing")), "missing.pem");
+    let own = OwnCertificate { certificate: tls_file("client.pem"), key: tls_file("other-key.pem") };
+    check(NodeTlsFiles { own: Some(own), ..trust("certificate.pem", None) }, "client.pem");
 }
 
 /// Creates a level with shares. Returns its options.
@@ -538,7 +633,8 @@ fn next_node_is_asked_if_one_cannot_be_reached() {
             assert!(is_void(&front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer")));
         }
         let topology = Arc::new(PublishedTopology::new(Topology::of_addresses(&[gone])));
-        let options = FrontOptions { node_window: Some(1), account: None, refresh: None, fleet: None };
+        let options =
+            FrontOptions { node_window: Some(1), account: None, refresh: None, fleet: None, tls: None };
         let nobody = Shared::open(options, Levels::new(lanes::handle()), topology).await;
         assert!(nobody.is_err_and(|reason| reason.contains(&gone.to_string())));
     });

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Admin};
-use cluster::{Account, Control, ControlOptions, FleetOptions, Front, FrontOptions, Notice};
+use cluster::{
+    Account, Control, ControlOptions, FleetOptions, Front, FrontOptions, NodeTls, NodeTlsFiles, Notice,
+    OwnCertificate,
+};
 use embedded::{AutoSnapshot, Embedded};
 use engine::Guardrails;
 use lanes::{Group, Lanes};
@@ -76,11 +79,13 @@ pub(crate) struct Cores {
     asks_for_passwords: bool,
     /// Thread that finds the nodes of a cluster.
     control: Option<Control>,
+    /// Encryption to the nodes of a cluster.
+    node_tls: Option<Arc<NodeTls>>,
 }
 
 impl Cores {
     fn new(lanes: &Lanes, asks_for_passwords: bool) -> Cores {
-        Cores { lanes: lanes.clone(), password_file: None, asks_for_passwords, control: None }
+        Cores { lanes: lanes.clone(), password_file: None, asks_for_passwords, control: None, node_tls: None }
     }
 
     /// Opens the shard of every core, core 0 first, because it locks the data folder. Creates the
@@ -215,6 +220,7 @@ impl Cores {
         logger: &Logger,
     ) -> Result<(), String> {
         let account = account(settings.cluster_user.clone(), std::env::var(CLUSTER_PASSWORD_VARIABLE).ok())?;
+        self.node_tls = node_tls(settings)?;
         let levels = self.levels(settings, memory_bytes);
         let fleet = FleetOptions {
             keyspace: settings.fleet_keyspace.clone(),
@@ -222,12 +228,13 @@ impl Cores {
             rack: settings.rack.clone(),
             levels: levels.clone(),
         };
-        let control = control(settings, account.clone(), fleet, logger)?;
+        let control = control(settings, account.clone(), fleet, self.node_tls.clone(), logger)?;
         let options = FrontOptions {
             node_window: settings.node_window,
             account,
             refresh: Some(control.refresh().clone()),
             fleet: control.fleet().cloned(),
+            tls: self.node_tls.clone(),
         };
         let fleet = control.fleet().cloned();
         let (of_front, topology) = (levels.clone(), control.topology().clone());
@@ -289,6 +296,11 @@ impl Cores {
     /// Returns true if clients have to log in with a password.
     pub(crate) fn asks_for_passwords(&self) -> bool {
         self.asks_for_passwords
+    }
+
+    /// Returns the encryption to the nodes of a cluster.
+    pub(crate) fn node_tls(&self) -> Option<&Arc<NodeTls>> {
+        self.node_tls.as_ref()
     }
 
     /// Returns the file of the password that this start generated.
@@ -366,6 +378,34 @@ fn account(user: Option<String>, password: Option<String>) -> Result<Option<Acco
     }
 }
 
+/// Reads the files of the encryption to nodes. `None`: plain text.
+///
+/// # Errors
+/// One sentence with the remedy.
+fn node_tls(settings: &Settings) -> Result<Option<Arc<NodeTls>>, String> {
+    let own = match (&settings.cluster_cert, &settings.cluster_key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => {
+            Some(OwnCertificate { certificate: certificate.clone(), key: key.clone() })
+        }
+        _ => {
+            return Err("a certificate needs its key: give both --cluster-cert and --cluster-key, or \
+                        neither."
+                .to_owned());
+        }
+    };
+    let Some(authority) = settings.cluster_ca.clone() else {
+        return match own {
+            Some(_) => Err("a client certificate needs an encrypted connection: give --cluster-ca beside \
+                            --cluster-cert."
+                .to_owned()),
+            None => Ok(None),
+        };
+    };
+    let tls = NodeTls::from_files(NodeTlsFiles { authority, own });
+    tls.map(Some).map_err(|reason| format!("{reason} (--cluster-ca, --cluster-cert, --cluster-key)."))
+}
+
 /// Starts the thread that finds the nodes of the cluster.
 ///
 /// # Errors
@@ -374,12 +414,14 @@ fn control(
     settings: &Settings,
     account: Option<Account>,
     fleet: FleetOptions,
+    tls: Option<Arc<NodeTls>>,
     logger: &Logger,
 ) -> Result<Control, String> {
     let options = ControlOptions {
         contacts: settings.contact.clone(),
         account,
         datacenter: settings.datacenter.clone(),
+        tls,
     };
     let logger = logger.clone();
     let report = move |notice| match notice {

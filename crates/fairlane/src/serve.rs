@@ -282,7 +282,9 @@ fn open_and_wait(
     print_ready(&listeners.describe());
     logger.log(Level::Info, "ready", &[("listening", listeners.describe().into())]);
     let watch = prepared.map(|_| Watch::start(&settings.data_dir, lanes, logger));
-    let certificates = tls.map(|tls| Certificates::watch(tls, logger));
+    let of_nodes = cores.node_tls().map(|tls| Certificates::watch(tls.clone(), logger));
+    let of_listeners = tls.map(|tls| Certificates::watch(tls, logger));
+    let certificates: Vec<Certificates> = of_nodes.into_iter().chain(of_listeners).collect();
     let signal = signals.forever().find(|&signal| {
         if signal == SIGHUP {
             certificates.iter().for_each(Certificates::reload);

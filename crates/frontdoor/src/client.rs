@@ -1,6 +1,6 @@
 //! The client side of TLS, for connections to a server.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,6 +44,16 @@ impl TlsClient {
         Ok(TlsClient(Arc::new(config)))
     }
 
+    pub(crate) fn config(&self) -> &Arc<ClientConfig> {
+        &self.0
+    }
+
+    /// Returns the configuration for another library over the same TLS library.
+    #[must_use]
+    pub fn into_config(self) -> Arc<ClientConfig> {
+        self.0
+    }
+
     /// Encrypts a connection to the server with this host name or IP address, and completes the
     /// handshake. Blocks as long as `stream` does.
     ///
@@ -62,4 +72,11 @@ impl TlsClient {
         }
         Ok(StreamOwned::new(session, stream))
     }
+}
+
+/// Returns the reason for which a TLS handshake failed, such as a certificate for another name.
+/// `None`: the error has another cause.
+#[must_use]
+pub fn handshake_failure(error: &io::Error) -> Option<String> {
+    error.get_ref()?.downcast_ref::<rustls::Error>().map(ToString::to_string)
 }

@@ -27,7 +27,7 @@ mod tls;
 
 pub use accept::accept;
 pub use account::{Account, Accounts, Charge, Full};
-pub use client::{ClientFiles, TlsClient};
+pub use client::{ClientFiles, TlsClient, handshake_failure};
 pub use connections::{CLOSING_MAX, ConnectionSlot, Connections, TRANSFERS_MAX};
 pub use limits::Limits;
 pub use listen::{ListenError, check_address, listen};

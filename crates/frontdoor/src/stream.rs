@@ -1,4 +1,4 @@
-//! A client's connection, encrypted or not.
+//! A connection, encrypted or not: of a client to this server, or of this server to a node.
 //!
 //! Handshakes run on the heavy lane, because a signature takes 1 ms of CPU time. Records are
 //! encrypted and decrypted on the fast lane, at most [`RECORDS_BYTES_MAX`] at a time.
@@ -6,18 +6,20 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use lanes::Group;
 use lanes::net::{Interest, OwnedReadHalf, OwnedWriteHalf, TcpStream};
-use rustls::ServerConnection;
+use rustls::{ClientConnection, Connection, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::certificate::common_name;
+use crate::client::TlsClient;
 use crate::tls::Tls;
 
 /// Bytes encrypted at a time: two records, about 30 µs.
@@ -39,7 +41,7 @@ pub enum ClientCertificates {
     Ignored,
 }
 
-/// Connection of a client.
+/// A connection.
 pub enum Stream {
     /// Plain text.
     Plain(TcpStream),
@@ -92,38 +94,17 @@ impl Stream {
             ClientCertificates::Asked => server.config.clone(),
             ClientCertificates::Ignored => server.anonymous.clone(),
         };
-        let mut session = Box::new(ServerConnection::new(config).map_err(io::Error::other)?);
-        session.set_buffer_limit(Some(RECORDS_BYTES_MAX));
-        while session.is_handshaking() || session.wants_write() {
-            if session.wants_write() {
-                tcp.writable().await?;
-                match session.write_tls(&mut Socket(&tcp)) {
-                    Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                    _ => continue,
+        let session = ServerConnection::new(config).map_err(io::Error::other)?;
+        let session = match handshake(&tcp, session.into()).await {
+            Ok(session) => session,
+            Err(error) => {
+                let reason = error.get_ref().and_then(|reason| reason.downcast_ref());
+                if let (Some(reason), Ok(client)) = (reason, tcp.peer_addr()) {
+                    tls.refused(client, reason);
                 }
+                return Err(error);
             }
-            tcp.readable().await?;
-            match session.read_tls(&mut Socket(&tcp)) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-                Err(error) => return Err(error),
-            }
-            let work = async move {
-                let processed = session.process_new_packets().map(drop);
-                (session, processed)
-            };
-            let processed;
-            (session, processed) = lanes::heavy_urgent(Group::DRIVER, work).await;
-            if let Err(error) = processed {
-                // Send the alert, if the socket accepts it.
-                let _ = session.write_tls(&mut Socket(&tcp));
-                if let Ok(client) = tcp.peer_addr() {
-                    tls.refused(client, &error);
-                }
-                return Err(io::Error::new(ErrorKind::InvalidData, error));
-            }
-        }
+        };
         let certificate = session.peer_certificates().and_then(|chain| chain.first()).cloned();
         let client = match certificate {
             Some(certificate) => lanes::heavy_urgent(Group::DRIVER, async move { common_name(&certificate) })
@@ -132,15 +113,18 @@ impl Stream {
             None => None,
         };
         let end_point = server.end_point.clone();
-        Ok(Stream::Encrypted(Box::new(Encrypted {
-            tcp,
-            session,
-            decrypted: 0,
-            accepted: 0,
-            yields_next: false,
-            client,
-            end_point,
-        })))
+        Ok(Stream::Encrypted(Box::new(Encrypted::new(tcp, session, client, end_point))))
+    }
+
+    /// Encrypts a connection to the server at an address, for which its certificate must be valid.
+    /// Expensive steps run on the heavy lane in group `driver`. The time is not bounded here.
+    ///
+    /// # Errors
+    /// The server disconnected, or the handshake failed: [`handshake_failure`] returns the reason.
+    pub async fn connect(tcp: TcpStream, tls: &TlsClient, server: IpAddr) -> io::Result<Stream> {
+        let session = ClientConnection::new(tls.config().clone(), server.into()).map_err(io::Error::other)?;
+        let session = handshake(&tcp, session.into()).await?;
+        Ok(Stream::Encrypted(Box::new(Encrypted::new(tcp, session, None, None))))
     }
 
     /// Returns true for an encrypted connection.
@@ -204,6 +188,44 @@ impl Stream {
     }
 }
 
+/// Completes a handshake.
+///
+/// # Errors
+/// The peer disconnected. Or the handshake failed: the error contains that of the TLS library, and
+/// the peer has received an alert with the reason.
+async fn handshake(tcp: &TcpStream, session: Connection) -> io::Result<Box<Connection>> {
+    let mut session = Box::new(session);
+    session.set_buffer_limit(Some(RECORDS_BYTES_MAX));
+    while session.is_handshaking() || session.wants_write() {
+        if session.wants_write() {
+            tcp.writable().await?;
+            match session.write_tls(&mut Socket(tcp)) {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                _ => continue,
+            }
+        }
+        tcp.readable().await?;
+        match session.read_tls(&mut Socket(tcp)) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        }
+        let work = async move {
+            let processed = session.process_new_packets().map(drop);
+            (session, processed)
+        };
+        let processed;
+        (session, processed) = lanes::heavy_urgent(Group::DRIVER, work).await;
+        if let Err(error) = processed {
+            // Send the alert, if the socket accepts it.
+            let _ = session.write_tls(&mut Socket(tcp));
+            return Err(io::Error::new(ErrorKind::InvalidData, error));
+        }
+    }
+    Ok(session)
+}
+
 /// Readable half of a connection.
 pub enum ReadHalf {
     /// Plain text.
@@ -263,6 +285,36 @@ impl WriteHalf {
         }
     }
 
+    /// Waits until the socket accepts more bytes. One task at a time may wait.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub async fn writable(&self) -> io::Result<()> {
+        match self {
+            WriteHalf::Plain(write) => write.writable().await,
+            WriteHalf::Encrypted(encrypted) => {
+                std::future::poll_fn(|cx| encrypted.borrow().tcp.poll_write_ready(cx)).await
+            }
+        }
+    }
+
+    /// Closes the writable side, before it is dropped. The peer then closes its own, which ends the
+    /// readable half.
+    pub fn close(&self) {
+        match self {
+            // Dropping it closes that side.
+            WriteHalf::Plain(_) => {}
+            WriteHalf::Encrypted(encrypted) => {
+                let mut encrypted = encrypted.borrow_mut();
+                encrypted.session.send_close_notify();
+                // Send close_notify, if the socket accepts it.
+                let _ = encrypted.push(|_| Poll::Pending);
+                let mut cx = Context::from_waker(Waker::noop());
+                let _ = Pin::new(&mut encrypted.tcp).poll_shutdown(&mut cx);
+            }
+        }
+    }
+
     /// Returns the most bytes that one task poll should write. Copying or encrypting them takes
     /// about 50 µs.
     #[must_use]
@@ -277,7 +329,7 @@ impl WriteHalf {
 /// A TLS connection after its handshake.
 pub struct Encrypted {
     tcp: TcpStream,
-    session: Box<ServerConnection>,
+    session: Box<Connection>,
     /// Bytes that are decrypted and were not read.
     decrypted: usize,
     /// Bytes that are encrypted but not reported as written, because the socket did not accept them
@@ -297,6 +349,15 @@ impl fmt::Debug for Encrypted {
 }
 
 impl Encrypted {
+    fn new(
+        tcp: TcpStream,
+        session: Box<Connection>,
+        client: Option<Arc<str>>,
+        end_point: Option<Arc<[u8]>>,
+    ) -> Encrypted {
+        Encrypted { tcp, session, decrypted: 0, accepted: 0, yields_next: false, client, end_point }
+    }
+
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut reader = self.session.reader();

@@ -14,7 +14,6 @@ use crate::counters::add;
 use crate::failure;
 use crate::options::supported;
 use crate::output::Ended;
-use crate::session::Session;
 
 /// Authenticator class that tells drivers to send a name and a password.
 const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use frontdoor::{ClientCertificates, Stream, Tls};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::{Group, Lanes};
 use schema::CqlType;
@@ -34,6 +35,8 @@ pub(crate) struct Member {
 /// State of the cluster.
 pub(crate) struct Script {
     pub(crate) members: Vec<Member>,
+    /// Certificate of all nodes. `None`: plain text.
+    pub(crate) tls: Option<Tls>,
     /// Name, and options of the replication.
     pub(crate) keyspaces: Vec<(&'static str, Vec<(&'static str, &'static str)>)>,
     /// Columns of tables: keyspace, table, name, kind, position, order, type.
@@ -65,6 +68,7 @@ impl Cluster {
     pub(crate) fn start(lanes: &Lanes, members: Vec<Member>, one_port: bool) -> Cluster {
         let script = Script {
             members,
+            tls: None,
             keyspaces: Vec::new(),
             columns: Vec::new(),
             types: Vec::new(),
@@ -125,7 +129,15 @@ impl Cluster {
         }
     }
 
-    async fn serve(self, mut stream: TcpStream, address: SocketAddr, id: u128) {
+    async fn serve(self, tcp: TcpStream, address: SocketAddr, id: u128) {
+        let tls = self.script().tls.clone();
+        let mut stream = match tls {
+            Some(tls) => match Stream::encrypted(tcp, &tls, ClientCertificates::Asked).await {
+                Ok(stream) => stream,
+                Err(_) => return,
+            },
+            None => Stream::Plain(tcp),
+        };
         let mut decoder = Decoder::new(Direction::Request, Limits::default());
         let mut encoder: Option<Encoder> = None;
         let mut input = BytesMut::new();

@@ -30,8 +30,17 @@ const OTHER_VARIABLES: [&str; 5] =
 const FILE: &str = "fairlane.toml";
 
 /// Settings of a server in front of a cluster.
-const OF_CLUSTER: [&str; 6] =
-    ["cluster_user", "datacenter", "rack", "fleet_keyspace", "peers", "node_window"];
+const OF_CLUSTER: [&str; 9] = [
+    "cluster_user",
+    "datacenter",
+    "rack",
+    "fleet_keyspace",
+    "peers",
+    "node_window",
+    "cluster_ca",
+    "cluster_cert",
+    "cluster_key",
+];
 
 /// Settings of the files to which queries spill. In front of a cluster they need `sql_listen`, as
 /// there is no other data.

@@ -66,8 +66,13 @@ impl TestServer {
         let topology = cluster::Topology::of_addresses(&[node.at.cql]);
         let topology = Arc::new(cluster::PublishedTopology::new(topology));
         let levels = workload::Levels::new(node.lanes.clone());
-        let options =
-            cluster::FrontOptions { node_window: Some(128), account: None, refresh: None, fleet: None };
+        let options = cluster::FrontOptions {
+            node_window: Some(128),
+            account: None,
+            refresh: None,
+            fleet: None,
+            tls: None,
+        };
         let open = move || cluster::Shared::open(options, levels, topology);
         let shared = node.lanes.block_on(0, Group::CONTROL, open);
         let shared = shared.expect("the node answers");
