@@ -177,10 +177,9 @@ def beyond(files):
 
 
 def before_cluster(files, folder):
-    """A front encrypts to its node, verifies its certificate, and has one of its own."""
-    own = ["--cluster-cert", str(TLS / "client.pem"), "--cluster-key", str(TLS / "client-key.pem")]
+    """A front encrypts to its node, and verifies the node's certificate."""
     variables = {"FAIRLANE_CLUSTER_PASSWORD": PASSWORD}
-    with Server(flags=[*files, "--tls-client-ca", str(TLS / "client-ca.pem"), "--tls-client-required"]) as node:
+    with Server(flags=files) as node:
 
         def front(*flags):
             contact = ["--engine", "cluster", "--contact", f"{node.host}:{node.port}", "--cluster-user", "admin"]
@@ -193,14 +192,13 @@ def before_cluster(files, folder):
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
             assert done.returncode != 0 and expected in done.stderr, (expected, done.stderr)
 
-        refused("TLS handshake with the cluster failed", "--cluster-ca", str(TLS / "other.pem"), *own)
+        own = ["--cluster-cert", str(TLS / "client.pem"), "--cluster-key", str(TLS / "client-key.pem")]
+        refused("TLS handshake with the cluster failed", "--cluster-ca", str(TLS / "other.pem"))
         refused("there is no such file", "--cluster-ca", str(folder / "missing.pem"))
         refused("give --cluster-ca beside", *own)
         refused("a certificate needs its key", "--cluster-ca", str(TLS / "certificate.pem"), *own[:2])
-        # Without a certificate of its own the node refuses it.
-        refused("the cluster", "--cluster-ca", str(TLS / "certificate.pem"))
         login = PlainTextAuthProvider("admin", PASSWORD)
-        with front("--cluster-ca", str(folder / "certificate.pem"), *own) as server:
+        with front("--cluster-ca", str(folder / "certificate.pem")) as server:
             cluster = connect(server, None, login)
             session = cluster.connect()
             session.default_timeout = PATIENCE_S
@@ -213,9 +211,12 @@ def before_cluster(files, folder):
             select = session.prepare("SELECT note FROM shop.notes WHERE id = ?")
             for future in [session.execute_async(select, (id,)) for id in range(20)]:
                 assert future.result().one().note == LONG
-            encrypted = session.execute("SELECT ssl_enabled FROM system_views.clients").all()
-            assert encrypted and all(row.ssl_enabled for row in encrypted), encrypted
             cluster.shutdown()
+            direct = connect(node, context(), login)
+            connections = direct.connect().execute("SELECT encrypted, driver_name FROM system.connections").all()
+            assert "fairlane" in [row.driver_name for row in connections], connections
+            assert all(row.encrypted for row in connections), connections
+            direct.shutdown()
 
 
 def main():

@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use cluster::PublishedTopology;
 use cql::ast::Permission;
 use engine::{Engine, Error, VirtualTable};
 use lanes::PerCore;
@@ -58,10 +59,10 @@ pub struct SharedAccess {
     pub(crate) cores: PerCore<Weak<Access>>,
     /// Most bytes of all roles, grants and levels.
     pub(crate) bytes_max: AtomicU64,
-    /// True if roles are copies of those of a cluster.
-    pub(crate) follows_cluster: AtomicBool,
     /// The fleet whose levels this server shares. Empty: its levels are its own.
     pub(crate) membership: OnceLock<Membership>,
+    /// Nodes of the cluster of whose roles those here are copies. Empty: there is no cluster.
+    pub(crate) cluster: OnceLock<Arc<PublishedTopology>>,
     /// Listeners that cancel statements and sessions, on each core.
     pub(crate) listeners: PerCore<RefCell<Vec<Rc<CancelFn>>>>,
     /// Checks of running statements after a change that takes rights, on each core.
@@ -111,8 +112,8 @@ impl Access {
                 decoy_secret,
                 cores: PerCore::new(),
                 bytes_max: AtomicU64::new(BYTES_MAX),
-                follows_cluster: AtomicBool::new(false),
                 membership: OnceLock::new(),
+                cluster: OnceLock::new(),
                 listeners: PerCore::new(),
                 rights_checks: PerCore::new(),
             });

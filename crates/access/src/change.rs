@@ -320,6 +320,7 @@ impl Access {
     ) -> T {
         let snapshot = self.snapshot();
         let levels = self.shared.levels.catalog();
+        let topology = self.shared.cluster.get().map(|published| published.snapshot());
         f(&Planner {
             roles: &snapshot.roles,
             levels: &levels,
@@ -328,7 +329,7 @@ impl Access {
             actor,
             keyspace,
             verifier,
-            follows_cluster: self.shared.follows_cluster.load(Relaxed),
+            cluster: topology.as_deref(),
         })
         .await
     }

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use cluster::{ClusterRole, Fleet};
+use cluster::{ClusterRole, Fleet, PublishedTopology};
 use engine::{About, Error, Viewer};
 
 use crate::access::Access;
@@ -40,22 +39,25 @@ impl Viewer for AtCluster {
 }
 
 impl Access {
-    /// Lets the roles of this server be copies of those of a cluster, and its levels those of a
-    /// fleet. On core 0. Without a fleet, the levels are this server's own.
+    /// Lets the roles of this server be copies of those of a cluster with these nodes, and its
+    /// levels those of a fleet. On core 0, once. Without a fleet, the levels are this server's own.
     ///
     /// # Errors
     /// Those of [`Access::adopt_catalogue`].
-    pub async fn follow_cluster(&self, fleet: Option<Arc<Fleet>>) -> Result<(), Error> {
-        self.shared.follows_cluster.store(true, Relaxed);
+    pub async fn follow_cluster(
+        &self,
+        topology: Arc<PublishedTopology>,
+        fleet: Option<Arc<Fleet>>,
+    ) -> Result<(), Error> {
+        let _ = self.shared.cluster.set(topology);
         if let Some(fleet) = fleet {
-            // Called once, at the start.
             let _ = self.shared.membership.set(Membership::new(fleet));
         }
         self.adopt_catalogue().await
     }
 
     pub(crate) fn follows_cluster(&self) -> bool {
-        self.shared.follows_cluster.load(Relaxed)
+        self.shared.cluster.get().is_some()
     }
 
     /// Returns true for a keyspace of a cluster, which checks the rights itself at each request.

@@ -10,11 +10,16 @@
 //! Nodes of other datacenters are never asked: at them, LOCAL_QUORUM and the like mean other
 //! replicas. If no node is in the configured datacenter, all count as there.
 //!
+//! A level with a tag names its nodes instead, in any datacenter. The first of its alternatives
+//! with a live node that was not tried decides, by steps 1 and 2 among its nodes. There is no step
+//! 3: the client gets Unavailable.
+//!
 //! Within a group the node with the least load is taken. Conditional writes and SERIAL reads take
 //! the replicas of the first group in the order of the ring instead: their rounds of Paxos then
 //! meet at one coordinator, and do not outbid each other.
 
 use schema::Token;
+use workload::{Alternative, Tag};
 
 use crate::topology::Topology;
 
@@ -60,6 +65,8 @@ impl NodeLoad {
 pub(crate) struct Candidates<'a> {
     topology: &'a Topology,
     replicas: &'a [u16],
+    /// Nodes of the level. `None`: those of the front's own datacenter.
+    tag: Option<&'a Tag>,
     order: ReplicaOrder,
     /// Number that differs from request to request: equal loads then take turns.
     turn: usize,
@@ -78,7 +85,18 @@ impl<'a> Candidates<'a> {
         turn: usize,
     ) -> Candidates<'a> {
         let replicas = token.map_or(&[][..], |(keyspace, token)| topology.replicas(keyspace, token));
-        Candidates { topology, replicas, order, turn, tried: [0; ATTEMPTS_MAX], attempts: 0 }
+        Candidates { topology, replicas, tag: None, order, turn, tried: [0; ATTEMPTS_MAX], attempts: 0 }
+    }
+
+    /// Selects among the nodes of a tag.
+    #[must_use]
+    pub(crate) fn within(self, tag: Option<&'a Tag>) -> Candidates<'a> {
+        Candidates { tag, ..self }
+    }
+
+    /// Returns the tag among whose nodes it selects.
+    pub(crate) fn tag(&self) -> Option<&'a Tag> {
+        self.tag
     }
 
     /// Returns the index of the next node. `load` returns the load of a node. `None`: all nodes, or
@@ -87,19 +105,33 @@ impl<'a> Candidates<'a> {
         if self.attempts == ATTEMPTS_MAX {
             return None;
         }
+        let chosen = match self.tag {
+            None => self.untagged(load),
+            Some(tag) => tag.alternatives().iter().find_map(|nodes| self.tagged(nodes, &load)),
+        }?;
+        self.tried[self.attempts] = u16::try_from(chosen).expect("an index has 16 bits");
+        self.attempts += 1;
+        Some(chosen)
+    }
+
+    fn untagged(&self, load: impl Fn(usize) -> NodeLoad) -> Option<usize> {
         let topology = self.topology;
         let local = |node: usize| topology.is_local(node).then(|| load(node));
         let near = |node: usize| {
             let load = topology.nodes()[node].is_up.then(|| local(node)).flatten();
             load.filter(|load| !load.is_avoided)
         };
-        let chosen = self
-            .best_replica(near)
-            .or_else(|| self.least_loaded(near))
-            .or_else(|| self.least_loaded(local))?;
-        self.tried[self.attempts] = u16::try_from(chosen).expect("an index has 16 bits");
-        self.attempts += 1;
-        Some(chosen)
+        self.best_replica(near).or_else(|| self.least_loaded(near)).or_else(|| self.least_loaded(local))
+    }
+
+    /// Returns the best live node of one alternative of a tag.
+    fn tagged(&self, nodes: &Alternative, load: impl Fn(usize) -> NodeLoad) -> Option<usize> {
+        let near = |node: usize| {
+            let of = &self.topology.nodes()[node];
+            let load = (of.is_up && of.is_in(nodes)).then(|| load(node));
+            load.filter(|load| !load.is_avoided)
+        };
+        self.best_replica(near).or_else(|| self.least_loaded(near))
     }
 
     /// Lets all nodes be tried again.
@@ -288,6 +320,37 @@ mod tests {
         let by_load =
             chosen(Candidates::new(&topology, Some(("ks", 7)), ReplicaOrder::LeastLoaded, 5), &loads);
         assert_eq!(by_load[..3], [own[2], own[1], own[0]]);
+    }
+
+    #[test]
+    fn tag_selects_the_first_alternative_with_a_live_node() {
+        let (mut nodes, ring) = cluster(&mut Random::new(1));
+        let check = |nodes: &[ClusterNode], avoided: &[usize], tag: &str, expected: &[usize]| {
+            let topology = Topology::new(nodes.to_vec(), "a".into(), Arc::default());
+            let tag = Tag::parse(tag).expect("valid");
+            let mut candidates =
+                Candidates::new(&topology, None, ReplicaOrder::LeastLoaded, 0).within(Some(&tag));
+            let load = |node| NodeLoad { is_avoided: avoided.contains(&node), ..IDLE };
+            let chosen: Vec<usize> = std::iter::from_fn(|| candidates.next(load)).collect();
+            assert_eq!(chosen, expected, "{tag}");
+        };
+        check(&nodes, &[], "dc:b", &[6, 7, 8, 9, 10, 11]);
+        check(&nodes, &[], "rack:b/2", &[8, 9]);
+        check(&nodes, &[], "nodes:10.0.0.4,10.0.0.12", &[3, 11]);
+        check(&nodes, &[], "rack:b/2 > rack:a/1", &[8, 9, 0, 1]);
+        check(&nodes, &[8], "rack:b/2 > rack:a/1", &[9, 0, 1]);
+        nodes[9].is_up = false;
+        check(&nodes, &[8], "rack:b/2 > rack:a/1", &[0, 1]);
+        check(&nodes, &[8], "rack:b/2", &[]);
+        // Replicas of the tag come first.
+        let topology = Topology::new(nodes, "a".into(), Arc::new(ring));
+        let tag = Tag::parse("dc:b").expect("valid");
+        let candidates = Candidates::new(&topology, Some(("ks", 7)), ReplicaOrder::Ring, 0);
+        let chosen = chosen(candidates.within(Some(&tag)), &[IDLE; 12]);
+        let replicas = topology.replicas("ks", 7).iter().map(|node| usize::from(*node));
+        let there: Vec<usize> = replicas.filter(|node| *node > 5 && *node != 9).collect();
+        assert_eq!(chosen[..there.len()], there);
+        assert_eq!(chosen.len(), 5, "all live nodes of b");
     }
 
     #[test]

@@ -44,7 +44,8 @@ pub enum Heard<'a> {
 }
 
 /// Follows the events of the cluster, on the fast lane of one core, until the future is dropped.
-/// `token`: SASL token of the front's own role. `tls`: `None` for plain text. `hear` is called in the task of the future.
+/// `token`: SASL token of the front's own role. `tls`: `None` for plain text. `hear` is called in
+/// the task of the future.
 pub async fn follow_events(
     topology: Arc<PublishedTopology>,
     version: Version,

@@ -82,6 +82,8 @@ use wire::Envelope;
 pub enum Refusal {
     /// Nothing was sent: no node can be reached, or all are full.
     Unsent(String),
+    /// Nothing was sent: no node of the level's tag is live.
+    Unavailable(String),
     /// The node cannot be reached, or is silent: it is avoided for a while. Callers of this crate
     /// get it as [`Refusal::Unsent`].
     Unreachable(String),
@@ -100,9 +102,10 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Unsent(reason) | Refusal::Unreachable(reason) | Refusal::NoMemory(reason) => {
-                f.write_str(reason)
-            }
+            Refusal::Unsent(reason)
+            | Refusal::Unavailable(reason)
+            | Refusal::Unreachable(reason)
+            | Refusal::NoMemory(reason) => f.write_str(reason),
             Refusal::Lost(node) => {
                 write!(f, "The connection to the node {node} was lost before it answered")
             }

@@ -35,13 +35,16 @@ impl Nodes {
     /// Returns the next candidate. After the last one, the first follows.
     ///
     /// # Errors
-    /// [`Refusal::Unsent`]: there is no node.
+    /// [`Refusal::Unavailable`]: no node of the tag is live. [`Refusal::Unsent`]: there is no node.
     pub(crate) fn next(&self, candidates: &mut Candidates<'_>) -> Result<&Rc<Node>, Refusal> {
         let next = self.untried(candidates).or_else(|| {
             candidates.restart();
             self.untried(candidates)
         });
-        next.ok_or_else(|| Refusal::Unsent("no node is known".to_owned()))
+        next.ok_or_else(|| match candidates.tag() {
+            Some(tag) => Refusal::Unavailable(format!("no node of the tag '{tag}' is live")),
+            None => Refusal::Unsent("no node is known".to_owned()),
+        })
     }
 
     fn untried(&self, candidates: &mut Candidates<'_>) -> Option<&Rc<Node>> {

@@ -100,7 +100,8 @@ impl Front {
         role.set_group(request.effective.group());
         let nodes = self.nodes();
         let token = request.route.as_ref().and_then(Route::keyspace_and_token);
-        let mut candidates = Candidates::new(&nodes.topology, token, request.order, self.turn());
+        let candidates = Candidates::new(&nodes.topology, token, request.order, self.turn());
+        let mut candidates = candidates.within(request.effective.spec.tag.as_ref());
         let mut prepared: Vec<Bytes> = Vec::new();
         let mut may_repeat = request.is_read;
         let mut attempts = nodes.nodes.len();

@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
@@ -21,11 +21,15 @@ use arc_swap::ArcSwap;
 use rustc_hash::FxHashMap;
 use schema::Token;
 use uuid::Uuid;
+use workload::{Alternative, Tag};
 
 use crate::catalog::Catalog;
 
 /// Nodes of a topology, at most: an index has 16 bits. More are not used.
 pub(crate) const NODES_MAX: usize = u16::MAX as usize;
+
+/// Names of datacenters, racks or nodes in a message, at most.
+const KNOWN_SHOWN_MAX: usize = 32;
 
 /// Replicas in all placements of a ring, at most: 16 MiB. 1,000 nodes of 16 tokens with ten
 /// replications of six replicas need 2 MiB. Keyspaces beyond have no replicas here.
@@ -48,6 +52,19 @@ pub struct ClusterNode {
     pub schema_version: Option<Uuid>,
     /// True if the control thread has a connection to it.
     pub is_up: bool,
+}
+
+impl ClusterNode {
+    /// Returns true for a node of an alternative of a tag.
+    pub(crate) fn is_in(&self, nodes: &Alternative) -> bool {
+        match nodes {
+            Alternative::Datacenter(name) => *self.datacenter == **name,
+            Alternative::Rack { datacenter, rack } => {
+                *self.datacenter == **datacenter && *self.rack == **rack
+            }
+            Alternative::Nodes(addresses) => addresses.contains(&self.address.ip()),
+        }
+    }
 }
 
 /// Nodes of the cluster at one time.
@@ -134,6 +151,50 @@ impl Topology {
     /// Returns the names of the keyspaces with replicas, in no order.
     pub fn keyspaces(&self) -> impl Iterator<Item = &str> {
         self.ring.keyspaces.keys().map(|name| &**name)
+    }
+
+    /// Returns true if a keyspace may have replicas in a datacenter. Judged by one token: with
+    /// SimpleStrategy others may differ.
+    #[must_use]
+    pub fn may_hold(&self, keyspace: &str, datacenter: &str) -> bool {
+        let replicas = self.replicas(keyspace, 0);
+        let is_there = |node: &u16| *self.nodes[usize::from(*node)].datacenter == *datacenter;
+        replicas.is_empty() || replicas.iter().any(is_there)
+    }
+
+    /// Checks that there are nodes for each alternative of a tag, live or not.
+    ///
+    /// # Errors
+    /// One sentence with the names that are known.
+    pub fn check_tag(&self, tag: &Tag) -> Result<(), String> {
+        tag.alternatives().iter().try_for_each(|alternative| self.check_alternative(alternative))
+    }
+
+    fn check_alternative(&self, alternative: &Alternative) -> Result<(), String> {
+        let (unknown, known) = match alternative {
+            Alternative::Nodes(addresses) => {
+                let is_known = |ip: &&IpAddr| self.nodes.iter().any(|node| node.address.ip() == **ip);
+                let Some(unknown) = addresses.iter().find(|ip| !is_known(ip)) else { return Ok(()) };
+                let known = self.nodes.iter().map(|node| format!("nodes:{}", node.address.ip()));
+                (format!("nodes:{unknown}"), known.collect())
+            }
+            other if self.nodes.iter().any(|node| node.is_in(other)) => return Ok(()),
+            Alternative::Datacenter(name) => {
+                let known = self.nodes.iter().map(|node| format!("dc:{}", node.datacenter));
+                (format!("dc:{name}"), known.collect())
+            }
+            Alternative::Rack { datacenter, rack } => {
+                let known = self.nodes.iter().map(|node| format!("rack:{}/{}", node.datacenter, node.rack));
+                (format!("rack:{datacenter}/{rack}"), known.collect())
+            }
+        };
+        let mut known: Vec<String> = known;
+        known.sort_unstable();
+        known.dedup();
+        let more = if known.len() > KNOWN_SHOWN_MAX { ", ..." } else { "" };
+        known.truncate(KNOWN_SHOWN_MAX);
+        let known = known.join(", ");
+        Err(format!("'tag': the cluster has no '{unknown}': expected one of {known}{more}"))
     }
 
     /// Returns the version of the schema on which all live nodes agree. `None`: they do not agree
@@ -343,6 +404,32 @@ pub(crate) mod tests {
         check(21, &[0, 9]);
         assert!(ring.replicas("other", 0).is_empty());
         assert!(Ring::default().replicas("ks", 0).is_empty());
+    }
+
+    #[test]
+    fn unknown_names_of_a_tag_are_refused_with_the_known_ones() {
+        let topology = topology(vec![node(1, "a", "r2"), node(2, "a", "r1"), node(3, "b", "r1")]);
+        let check = |tag: &str, expected: Option<&str>| {
+            let judged = topology.check_tag(&Tag::parse(tag).expect("valid"));
+            let expected = expected.map(|text| format!("'tag': the cluster has no {text}"));
+            assert_eq!(judged.err(), expected, "{tag}");
+        };
+        check("dc:b > rack:a/r2 > nodes:10.0.0.1,10.0.0.3", None);
+        check("dc:b > dc:c", Some("'dc:c': expected one of dc:a, dc:b"));
+        check("rack:b/r2", Some("'rack:b/r2': expected one of rack:a/r1, rack:a/r2, rack:b/r1"));
+        let known = "nodes:10.0.0.1, nodes:10.0.0.2, nodes:10.0.0.3";
+        check("nodes:10.0.0.1,10.0.0.9", Some(&format!("'nodes:10.0.0.9': expected one of {known}")));
+    }
+
+    #[test]
+    fn keyspace_may_hold_what_its_replicas_show() {
+        let mut ring = Ring::new(vec![0, 10]);
+        let there = ring.add_placement(|_, nodes| nodes.push(1)).expect("few");
+        ring.add_keyspace("ks", there);
+        let nodes = vec![node(1, "a", "r"), node(2, "b", "r")];
+        let topology = Topology::new(nodes, "a".into(), Arc::new(ring));
+        let held = [("ks", "a"), ("ks", "b"), ("unknown", "a")];
+        assert_eq!(held.map(|(keyspace, dc)| topology.may_hold(keyspace, dc)), [false, true, true]);
     }
 
     #[test]

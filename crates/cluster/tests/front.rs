@@ -23,7 +23,7 @@ use wire::{
     Flags, Framing, Limits, Opcode, Prelude, Prepare, PreparedHead, Query, Request, Response, SchemaChange,
     SchemaTarget, Version,
 };
-use workload::{Effective, LevelSpec, Levels};
+use workload::{Effective, LevelSpec, Levels, Tag};
 
 const TOKEN: &[u8] = b"\0ann\0secret";
 
@@ -357,6 +357,64 @@ fn bad_files_of_certificates_are_named() {
     check(trust("certificate.pem", Some("missing")), "missing.pem");
     let own = OwnCertificate { certificate: tls_file("client.pem"), key: tls_file("other-key.pem") };
     check(NodeTlsFiles { own: Some(own), ..trust("certificate.pem", None) }, "client.pem");
+}
+
+/// Returns the options of a level with a tag.
+fn tagged(levels: &Levels, name: &str, tag: &str) -> Rc<Effective> {
+    let tag = Some(Tag::parse(tag).expect("valid"));
+    levels.create(LevelSpec { tag, ..LevelSpec::new(name) }).expect("a new level");
+    Rc::new(Effective::of(levels.catalog().get(name).expect("created")))
+}
+
+#[test]
+fn requests_of_a_tagged_level_go_to_its_nodes() {
+    on_lane(|| async {
+        let nodes: Vec<Node> = (0..3).map(|_| Node::start(|_| Act::Void)).collect();
+        let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.address).collect();
+        let mut members = Topology::of_addresses(&addresses).nodes().to_vec();
+        members[1].datacenter = "b".into();
+        (members[2].datacenter, members[2].rack) = ("b".into(), "r2".into());
+        let topology = |members| Topology::new(members, "datacenter1".into(), Arc::default());
+        let published = Arc::new(PublishedTopology::new(topology(members.clone())));
+        let options = FrontOptions { node_window: Some(128), account: None, refresh: None, tls: None };
+        let levels = Levels::new(lanes::handle());
+        let shared = Shared::open(options, levels.clone(), published.clone()).await.expect("answers");
+        let front = Front::new(shared);
+        let role = log_in(&front).await;
+        let far = tagged(&levels, "far", "dc:b");
+        let fallback = tagged(&levels, "fallback", "rack:b/r2 > dc:datacenter1");
+        let send = async |level: Option<&Rc<Effective>>| {
+            let mut request = query("SELECT 1", true, None);
+            level.iter().for_each(|level| request.effective = Rc::clone(level));
+            front.send(&role, &request).await
+        };
+        let counts = || -> Vec<usize> {
+            let statements =
+                |node: &Node| node.seen.borrow().iter().filter(|seen| seen.contains("SELECT")).count();
+            nodes.iter().map(statements).collect()
+        };
+        for _ in 0..4 {
+            send(Some(&far)).await.expect("an answer");
+        }
+        let [own, first, second] = counts()[..] else { panic!("three nodes") };
+        assert_eq!((own, first + second), (0, 4), "another datacenter than the front's");
+        for _ in 0..4 {
+            send(None).await.expect("an answer");
+        }
+        assert_eq!(counts(), [4, first, second], "levels without a tag stay in the own one");
+        send(Some(&fallback)).await.expect("an answer");
+        assert_eq!(counts(), [4, first, second + 1], "the first alternative is live");
+        members[2].is_up = false;
+        published.publish(topology(members.clone()));
+        send(Some(&fallback)).await.expect("an answer");
+        send(Some(&far)).await.expect("an answer");
+        assert_eq!(counts(), [5, first + 1, second + 1]);
+        members[1].is_up = false;
+        published.publish(topology(members));
+        let refusal = send(Some(&far)).await.map(drop).expect_err("no node is live");
+        assert_eq!(refusal, Refusal::Unavailable("no node of the tag 'dc:b' is live".to_owned()));
+        assert_eq!(counts(), [5, first + 1, second + 1], "nothing was sent");
+    });
 }
 
 /// Creates a level with shares. Returns its options.

@@ -238,6 +238,7 @@ impl Cores {
         };
         let fleet = control.fleet().cloned();
         let (of_front, topology) = (levels.clone(), control.topology().clone());
+        let known = topology.clone();
         self.control = Some(control);
         let open = move || cluster::Shared::open(options, of_front, topology);
         let shared = self.lanes.block_on(0, Group::CONTROL, open);
@@ -263,7 +264,7 @@ impl Cores {
             opened.map_err(cannot_open)?;
         }
         self.open_roles(levels, memory_bytes, None)?;
-        let follow = || async move { access().follow_cluster(fleet).await };
+        let follow = || async move { access().follow_cluster(known, fleet).await };
         self.lanes.block_on(0, Group::CONTROL, follow).map_err(|error| format!("{error}."))
     }
 

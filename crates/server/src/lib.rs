@@ -60,6 +60,7 @@ mod slots;
 mod slow;
 mod statement;
 mod system;
+mod tag;
 mod tasks;
 mod unacked;
 mod values;

@@ -34,6 +34,7 @@ use crate::running::TEXT_BYTES_MAX;
 use crate::session::Session;
 use crate::slots::take_slot;
 use crate::statement::{INLINE_TEXT_BYTES, PREPARED_TEXT_BYTES_MAX, StatementKind};
+use crate::tag;
 use crate::tasks::RelayedText;
 
 /// Tables of the keyspace `system` that show this server.
@@ -129,6 +130,7 @@ pub(crate) fn relay(
     }
     let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
     let Target { work, class, consistency, is_conditional, route, text } = target;
+    tag::check(front, &request.effective, envelope, class)?;
     request.form.consistency = consistency;
     request.form.kind = match class {
         StatementClass::Read => StatementKind::Read,
@@ -295,7 +297,7 @@ fn target(
 }
 
 /// Returns true if a text that changes data does so under a condition.
-fn is_conditional(text: &str) -> bool {
+pub(crate) fn is_conditional(text: &str) -> bool {
     text.len() <= SEARCHED_BYTES_MAX && names(text, "if") && cql::has_if(text)
 }
 
@@ -512,6 +514,11 @@ pub(crate) fn answer(session: &Rc<Session>, mut request: CqlRequest, result: Rel
         }
         Relayable::Refused(Refusal::Unsent(text) | Refusal::Unreachable(text)) => {
             Err(Failure::new(FailureKind::Overloaded, format!("The request was not executed: {text}")))
+        }
+        Relayable::Refused(Refusal::Unavailable(text)) => {
+            let consistency = request.form.consistency;
+            let kind = FailureKind::Unavailable { consistency, required: 1, alive: 0 };
+            Err(Failure::new(kind, text))
         }
         Relayable::Refused(lost @ Refusal::Lost(_)) => unreachable!("{lost} is unanswered"),
         Relayable::Unanswered { text, is_conditional } => {

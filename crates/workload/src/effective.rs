@@ -4,6 +4,7 @@
 //! - `shares`: the smallest. Statements run in the group of the level that supplied them, so that
 //!   the caps of that level apply unmerged.
 //! - `workload_type`: batch has precedence over interactive. A level without a type does not count.
+//! - `tag`: the first. A level without a tag does not count.
 //!
 //! A role without any level, attached or granted, is in `default`.
 
@@ -18,12 +19,14 @@ use crate::{Level, LevelEntry, LevelSpec, WorkloadType};
 pub struct Effective {
     /// The level in whose group statements run: the one that supplied `shares`.
     pub level: Arc<Level>,
-    /// Options of `level`, with `timeout` and `workload_type` merged.
+    /// Options of `level`, with `timeout`, `workload_type` and `tag` merged.
     pub spec: LevelSpec,
     /// The level that supplied the timeout.
     pub timeout_from: Option<Arc<str>>,
     /// The level that supplied the workload type.
     pub workload_type_from: Option<Arc<str>>,
+    /// The level that supplied the tag.
+    pub tag_from: Option<Arc<str>>,
 }
 
 impl Effective {
@@ -36,6 +39,7 @@ impl Effective {
             level: level.clone(),
             timeout_from: from(spec.timeout.is_some()),
             workload_type_from: from(spec.workload_type.is_some()),
+            tag_from: from(spec.tag.is_some()),
             spec: spec.clone(),
         }
     }
@@ -71,7 +75,11 @@ fn merge_into(merged: &mut Effective, LevelEntry { level, spec }: &LevelEntry) {
     let LevelSpec { timeout, workload_type, .. } = merged.spec;
     if spec.shares < merged.spec.shares {
         merged.level = level.clone();
-        merged.spec = LevelSpec { timeout, workload_type, ..spec.clone() };
+        let tag = merged.spec.tag.take();
+        merged.spec = LevelSpec { timeout, workload_type, tag, ..spec.clone() };
+    }
+    if merged.spec.tag.is_none() && spec.tag.is_some() {
+        (merged.spec.tag, merged.tag_from) = (spec.tag.clone(), Some(spec.name.clone()));
     }
     if spec.timeout.is_some_and(|new| timeout.is_none_or(|old| new < old)) {
         (merged.spec.timeout, merged.timeout_from) = (spec.timeout, Some(spec.name.clone()));
@@ -129,6 +137,18 @@ mod tests {
         check(&[(9, None, Some(Interactive)), (8, None, Some(Batch))], "8 of b, Batch of b");
         check(&[(9, None, Some(Batch)), (8, None, Some(Interactive))], "8 of b, Batch of a");
         check(&[(9, Some(5), Some(Batch)), (9, Some(5), Some(Batch))], "9 of a, 5ms of a, Batch of a");
+    }
+
+    #[test]
+    fn merge_takes_the_first_tag() {
+        let mut levels = ["a", "b", "c"].map(|name| entry(name, (900, None, None)));
+        let tag = |name: &str| crate::Tag::parse(name).ok();
+        levels[1].spec.tag = tag("dc:b");
+        (levels[2].spec.tag, levels[2].spec.shares) = (tag("dc:c"), 1);
+        let merged = merge(&levels, &entry("default", (1000, None, None)));
+        assert_eq!((merged.spec.tag, merged.tag_from.as_deref()), (tag("dc:b"), Some("b")));
+        assert_eq!(&**merged.level.name(), "c", "shares are another option");
+        assert_eq!(Effective::of(&levels[0]).tag_from, None);
     }
 
     #[test]

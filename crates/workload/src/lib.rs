@@ -25,6 +25,7 @@ mod query_limit;
 mod refusal;
 mod slots;
 mod spec;
+mod tag;
 mod usage;
 mod wait_queue;
 mod waits;
@@ -49,6 +50,7 @@ pub use slots::{
     Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLease, SlotLimits, Waiter,
 };
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, LevelSpec, SHARES_DEFAULT, WorkloadType};
+pub use tag::{Alternative, Tag};
 pub use usage::LevelUsage;
 pub use wait_queue::{Overloaded, SlotRequest, Ticket, WaitingStatement, admit, enter, enter_running};
 pub use watch::{StatementProgress, Watch};

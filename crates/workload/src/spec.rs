@@ -7,7 +7,7 @@ use std::time::Duration;
 use lanes::GroupSpec;
 use sched::Class;
 
-use crate::{MemoryLimits, QueryLimit, SlotLimits};
+use crate::{MemoryLimits, QueryLimit, SlotLimits, Tag};
 
 /// Shares of a level that specifies none.
 pub const SHARES_DEFAULT: u16 = 1000;
@@ -89,6 +89,8 @@ pub struct LevelSpec {
     pub spill: bool,
     /// Limits on the resources of one statement.
     pub query_limit: Option<QueryLimit>,
+    /// Nodes of a cluster that coordinate the requests. `None`: those of the front's datacenter.
+    pub tag: Option<Tag>,
 }
 
 impl LevelSpec {
@@ -108,6 +110,7 @@ impl LevelSpec {
             memory: MemoryLimits::NONE,
             spill: true,
             query_limit: None,
+            tag: None,
         }
     }
 

@@ -12,7 +12,9 @@ use units::{bytes_text, percent_text};
 use workload::{Effective, LevelSpec, QUEUE_SIZE_DEFAULT};
 
 use self::query_limit::{query_limit, set_query_limit};
-use self::setters::{set_io_limit, set_latency_target, set_max_concurrency, set_shares, set_workload_type};
+use self::setters::{
+    set_io_limit, set_latency_target, set_max_concurrency, set_shares, set_tag, set_workload_type,
+};
 use self::values::{count, duration, integer, milliseconds, percent, shares, string, text_of, truth};
 
 /// An option.
@@ -56,7 +58,7 @@ impl LevelOption {
 }
 
 /// Options in the order of the columns.
-pub(crate) const OPTIONS: [LevelOption; 17] = [
+pub(crate) const OPTIONS: [LevelOption; 18] = [
     LevelOption {
         name: "timeout",
         ty: || CqlType::Duration,
@@ -189,10 +191,14 @@ pub(crate) const OPTIONS: [LevelOption; 17] = [
         get: |spec| spec.query_limit.as_ref().map_or(OptionValue::Null, query_limit),
         from: None,
     },
+    LevelOption {
+        name: "tag",
+        ty: || CqlType::Text,
+        set: set_tag,
+        get: |spec| string(spec.tag.as_ref().map(ToString::to_string)),
+        from: Some(|effective| effective.tag_from.as_deref()),
+    },
 ];
-
-/// Options that are planned.
-const PLANNED: [&str; 1] = ["tag"];
 
 /// Names that options have in other databases, and the closest names here.
 const NAMES_ELSEWHERE: [(&str, &str); 12] = [
@@ -222,9 +228,6 @@ pub(crate) fn set_all(spec: &mut LevelSpec, options: &[(String, OptionValue)]) -
 }
 
 fn unknown(name: &str) -> String {
-    if PLANNED.contains(&name) {
-        return format!("the option '{name}' is not supported yet: expected one of {}", names());
-    }
     match NAMES_ELSEWHERE.iter().find(|(other, _)| *other == name) {
         Some((_, own)) => format!("unknown option '{name}': use '{own}'"),
         None => format!("unknown option '{name}': expected one of {}", names()),

@@ -3,7 +3,7 @@
 use cql::ast::OptionValue;
 use engine::Error;
 use units::bytes_text;
-use workload::{LevelSpec, SHARES_DEFAULT, WorkloadType};
+use workload::{LevelSpec, SHARES_DEFAULT, Tag, WorkloadType};
 
 use super::values::{count, milliseconds, parse_bytes, shares, text_of};
 
@@ -72,6 +72,15 @@ pub(super) fn set_workload_type(spec: &mut LevelSpec, value: &OptionValue) -> Re
             let known = WorkloadType::from_name(&text);
             Some(known.ok_or_else(|| Error::Invalid(format!("Invalid workload type: {text}")))?)
         }
+    };
+    Ok(())
+}
+
+/// Sets the nodes that coordinate requests. The planner checks that they exist.
+pub(super) fn set_tag(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
+    spec.tag = match value {
+        OptionValue::Null => None,
+        other => Some(Tag::parse(&text_of(other)).map_err(Error::Invalid)?),
     };
     Ok(())
 }

@@ -22,7 +22,7 @@ fn null_restores_the_default_of_each_option() {
                  AND cpu_min = '1%' AND cpu_limit = '9%' AND io_limit = '1MB/s' AND max_concurrency = 3 AND \
                  max_queue_size = 5 AND queue_timeout = 1s AND memory_min = '1%' AND memory_limit = '2%' AND \
                  memory_overcommit = false AND spill = false AND query_limit = {'rows': 9} AND latency_target = \
-                 'p99 < 5ms'";
+                 'p99 < 5ms' AND tag = 'dc:a'";
     let statement = cql::parse(&format!("CREATE SERVICE LEVEL x WITH {given}")).expect("parses");
     let cql::Statement::CreateServiceLevel(create) = statement else { panic!("{given}") };
     let (mut spec, fresh) = (LevelSpec::new("x"), LevelSpec::new("x"));
@@ -75,12 +75,8 @@ fn values_out_of_bounds_return_the_documented_message() {
 fn unknown_options_return_a_remedy() {
     check("cpu_share = 10", Err("unknown option 'cpu_share': use 'shares'"));
     check("cpu_hard_limit = '10%'", Err("unknown option 'cpu_hard_limit': use 'cpu_limit'"));
-    for name in PLANNED {
-        let message = format!("the option '{name}' is not supported yet: expected one of {}", names());
-        check(&format!("{name} = 1"), Err(&message));
-    }
     for (other, own) in NAMES_ELSEWHERE {
-        assert!(OPTIONS.iter().any(|option| option.name == own) || PLANNED.contains(&own), "{other}");
+        assert!(OPTIONS.iter().any(|option| option.name == own), "{other}");
     }
 }
 
@@ -97,6 +93,16 @@ fn check_one(option: &str, expected: Result<&str, &str>) {
     });
     let message = formatted.as_ref().map(String::as_str).map_err(ToString::to_string);
     assert_eq!(message, expected.map_err(str::to_owned), "{option}");
+}
+
+#[test]
+fn tag_is_stored_and_shown_in_one_form() {
+    check_one("tag = 'rack:dc1/r2>nodes:10.0.0.4, 10.0.0.5'", Ok("'rack:dc1/r2 > nodes:10.0.0.4,10.0.0.5'"));
+    check_one("tag = null", Ok("null"));
+    let takes =
+        "'tag' takes 'dc:NAME', 'rack:DC/NAME' or 'nodes:ADDRESS,...', at most 8 of them joined by ' > '";
+    check_one("tag = 'a'", Err(&format!("{takes} (given a)")));
+    assert_eq!(of_text("x", "shares = 7").expect("written by an older server").tag, None);
 }
 
 #[test]

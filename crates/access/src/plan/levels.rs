@@ -55,6 +55,7 @@ impl Planner<'_> {
         if self.levels.is_full() {
             return Err(Error::Invalid(LevelError::Full.to_string()));
         }
+        self.check_tag(&spec)?;
         self.check_reserve(None, &spec, whole)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
         let grant = self.permit_creator(Resource::ServiceLevel(name.clone()));
@@ -72,6 +73,9 @@ impl Planner<'_> {
         self.check_options(&statement.options)?;
         let mut spec = entry.spec.clone();
         options::set_all(&mut spec, &statement.options)?;
+        if spec.tag != entry.spec.tag {
+            self.check_tag(&spec)?;
+        }
         self.check_reserve(Some(&entry.spec), &spec, whole)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
         Ok(vec![Edit::PutLevel(spec)])
@@ -80,11 +84,23 @@ impl Planner<'_> {
     /// Refuses options that would have no effect.
     fn check_options(&self, options: &OptionList) -> Result<(), Error> {
         let refused = |name: &str| REFUSED_OPTIONS.iter().any(|refused| refused.eq_ignore_ascii_case(name));
-        match options.iter().find(|(name, _)| self.follows_cluster && refused(name)) {
+        match options.iter().find(|(name, _)| self.cluster.is_some() && refused(name)) {
             Some((name, _)) => Err(Error::Invalid(format!(
                 "'{name}' has no effect in front of a cluster, whose nodes work on the requests: leave it out"
             ))),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a tag without nodes. Stored levels are not checked, so that a catalogue can be read
+    /// while nodes are away.
+    fn check_tag(&self, spec: &LevelSpec) -> Result<(), Error> {
+        let Some(tag) = &spec.tag else { return Ok(()) };
+        match self.cluster {
+            Some(topology) => topology.check_tag(tag).map_err(Error::Invalid),
+            None => Err(Error::Invalid(
+                "'tag' selects nodes of a cluster, and this server has none: leave it out".to_owned(),
+            )),
         }
     }
 

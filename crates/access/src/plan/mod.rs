@@ -9,6 +9,7 @@ mod roles;
 
 use std::sync::Arc;
 
+use cluster::Topology;
 use cql::Statement;
 use cql::ast::Permission;
 use engine::Error;
@@ -48,8 +49,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) keyspace: Option<&'a str>,
     /// The verifier of the password in the statement, if it has one.
     pub(crate) verifier: Option<&'a Arc<Verifier>>,
-    /// True if roles are copies of those of a cluster.
-    pub(crate) follows_cluster: bool,
+    /// Nodes of the cluster of whose roles these are copies. `None`: there is no cluster.
+    pub(crate) cluster: Option<&'a Topology>,
 }
 
 impl Planner<'_> {
@@ -108,7 +109,7 @@ impl Planner<'_> {
         let role = self.actor.role.clone();
         let permissions = resource.applicable();
         // A cluster knows nothing of such a grant, so that it could not be revoked there.
-        let is_kept = !self.actor.anonymous && !self.follows_cluster && self.has_actor();
+        let is_kept = !self.actor.anonymous && self.cluster.is_none() && self.has_actor();
         is_kept.then_some(Edit::Permit { role, resource, permissions })
     }
 

@@ -104,6 +104,8 @@ impl From<Refusal> for Failed {
         let text = refusal.to_string();
         match refusal {
             Refusal::Ended | Refusal::Credentials(_) => Failed::Finally(Error::Unauthorized(text)),
+            // No node of the level's tag is live.
+            Refusal::Unavailable(_) => Failed::Finally(Error::Overloaded(text)),
             Refusal::Unsent(_) | Refusal::Unreachable(_) | Refusal::NoMemory(_) => {
                 Failed::Here(text, Error::Overloaded)
             }
@@ -141,8 +143,18 @@ impl CoreScan {
         };
         let token = token.map(|token| (self.shape.keyspace(), token));
         let order = ReplicaOrder::LeastLoaded;
-        let mut candidates = Candidates::new(&nodes.topology, token, order, self.front.turn());
         let effective = self.effective();
+        let tag = effective.spec.tag.as_ref();
+        let is_local = matches!(self.consistency, Consistency::LocalOne | Consistency::LocalQuorum);
+        if let Some(tag) = tag.filter(|tag| !is_local && tag.datacenters().next().is_some()) {
+            return Err(Error::Invalid(format!(
+                "the tag '{tag}' of the session's service level excludes consistency {}, which depends on other \
+                 datacenters: SET consistency = 'LOCAL_QUORUM'",
+                self.consistency
+            )));
+        }
+        let candidates = Candidates::new(&nodes.topology, token, order, self.front.turn());
+        let mut candidates = candidates.within(tag);
         self.role.set_group(effective.group());
         let mut rows = request.rows;
         let mut attempts = 0;
