@@ -131,3 +131,31 @@ impl Access {
         Some(self.log_in(actor, known.verifier.clone()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rights::Rights;
+    use crate::roles::tests::roles;
+
+    #[test]
+    fn names_of_the_cluster_are_visible_and_other_roles_are_not() {
+        let rights = Rights::of(1, "ann", &roles(&["ann", "bob"]));
+        let viewer = AtCluster(Arc::new(Visibility::of(&rights, "default")));
+        let seen = [
+            About::Keyspace("shop"),
+            About::Table("shop", "t", 1),
+            About::Rows("shop", "t", 1),
+            About::Role("ann"),
+        ];
+        assert!(seen.into_iter().all(|about| viewer.sees(about)));
+        let hidden = [
+            About::Rows("system_auth", "roles", 1),
+            About::Role("bob"),
+            About::AllRoles,
+            About::Level("other"),
+        ];
+        assert!(hidden.into_iter().all(|about| !viewer.sees(about)));
+        assert_eq!(viewer.role(), Some("ann"));
+    }
+}

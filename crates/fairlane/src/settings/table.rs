@@ -175,8 +175,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "data_dir",
         value: "FOLDER",
         default: "./fairlane-data",
-        help: "The data folder. Created if missing. One server at a time may use it. In front of a cluster, the folder to \
-               which queries over SQL spill; without it they do not.",
+        help: "The data folder. Created if missing. One server at a time may use it. In front of a cluster: the folder \
+               to which queries over SQL spill; they do not without it.",
         set: |s, text| put(&mut s.data_dir, folder(text)),
     },
     Setting {
