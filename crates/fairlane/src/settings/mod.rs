@@ -124,6 +124,7 @@ pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<
     for (setting, value) in flags {
         loaded.put(setting, value, SettingSource::Flag, &flag(setting))?;
     }
+    loaded.adapt_to_engine();
     loaded.check_engine()?;
     Ok(CommandLine::Settings(Box::new(loaded)))
 }
@@ -140,6 +141,16 @@ impl Loaded {
         set.map_err(|expected| format!("{place}: expected {expected}, got `{value}`."))?;
         self.texts[setting] = (value, source);
         Ok(())
+    }
+
+    /// Leaves SQL off in front of a cluster unless it is asked for: several fronts may run on a
+    /// machine, beside nodes.
+    fn adapt_to_engine(&mut self) {
+        let at = SETTINGS.iter().position(|setting| setting.name == "sql_listen").expect("a known name");
+        if self.settings.engine == EngineKind::Cluster && self.texts[at].1 == SettingSource::Default {
+            self.settings.sql_listen = None;
+            "off".clone_into(&mut self.texts[at].0);
+        }
     }
 
     /// Refuses settings that have no effect with the engine: an operator may count on them.

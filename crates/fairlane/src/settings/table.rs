@@ -218,7 +218,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "sql_listen",
         value: "HOST:PORT|off",
         default: if cfg!(feature = "sql") { "127.0.0.1:5432" } else { "off" },
-        help: "Address of the SQL listener (Postgres protocol). Port 0 takes a free port.",
+        help: "Address of the SQL listener (Postgres protocol). Port 0 takes a free port. In front of a cluster: off.",
         set: |s, text| put(&mut s.sql_listen, unless("off", text, address)),
     },
     Setting {

@@ -142,7 +142,7 @@ fn settings_without_effect_in_front_of_a_cluster_are_refused_by_name() {
     refused(&[&with_sql[..], &["--spill-limit", "1GiB"]].concat(), "give --data-dir");
     let spills = loaded(&[&with_sql[..], &["--data-dir", "spills"]].concat(), &[]).expect("a folder");
     assert_eq!(spills.settings.spill_dir(), Some("spills/spill".into()));
-    let printed = File::new("printed", &loaded(&front, &[]).expect("loads").print());
+    let printed = File::new("printed-front", &loaded(&front, &[]).expect("loads").print());
     let settings =
         loaded(&["--config", printed.path()], &[]).expect("what is printed can be loaded").settings;
     let ports: Vec<u16> = settings.contact.iter().map(std::net::SocketAddr::port).collect();
