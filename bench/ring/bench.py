@@ -68,13 +68,13 @@ class Front:
         return self
 
     def nodes(self):
-        """Returns requests, occupancy and waiting requests of each level over all nodes, and the window of each node."""
-        levels, windows = {}, {}
-        for row in self.session.execute("SELECT * FROM system.nodes"):
+        """Returns requests, occupancy and waiting requests of each level over all nodes, the windows, and the rows behind them."""
+        levels, windows, rows = {}, {}, list(self.session.execute("SELECT * FROM system.nodes"))
+        for row in rows:
             windows[row.node] = row.window
             sums = levels.get(row.service_level, (0, 0, 0))
             levels[row.service_level] = tuple(map(sum, zip(sums, (row.requests, row.occupancy_us, row.queued))))
-        return {"s": time.monotonic(), "levels": levels, "windows": sorted(windows.values())}
+        return {"s": time.monotonic(), "levels": levels, "windows": sorted(windows.values()), "rows": [row._asdict() for row in rows]}
 
     def __exit__(self, *_):
         self.bench.front = None
