@@ -41,12 +41,7 @@ impl Preparing {
     ) -> Option<u64> {
         let (sender, receiver) = oneshot::channel();
         let key = Key { node, id: plan.id.clone(), version: version.number() };
-        let mut all = self.0.borrow_mut();
-        let waiting = all.entry(key.clone()).or_default();
-        waiting.push(sender);
-        let is_first = waiting.len() == 1;
-        drop(all);
-        if is_first {
+        if self.join(key.clone(), sender) {
             // A task of its own, which goes on if the first request is cancelled: others wait.
             let preparing = OnePrepare { all: self.clone(), key };
             let (role, plan) = (role.clone(), plan.clone());
@@ -57,6 +52,14 @@ impl Preparing {
             lanes::spawn(lanes::current_group(), task).detach();
         }
         receiver.await.ok().flatten()
+    }
+
+    /// Adds a request that waits. True: it is the first one.
+    fn join(&self, key: Key, sender: oneshot::Sender<Option<u64>>) -> bool {
+        let mut all = self.0.borrow_mut();
+        let waiting = all.entry(key).or_default();
+        waiting.push(sender);
+        waiting.len() == 1
     }
 }
 

@@ -442,7 +442,7 @@ mod tests {
         lanes.block_on(0, Group::CONTROL, move || async move {
             let of = Topology::of_addresses(&[([127, 0, 0, 1], 9042).into()]).nodes()[0].clone();
             let node = Rc::new(Node::new(of.address, WINDOW_BOUNDS.min, true));
-            let (windows, division) = (Windows::default(), Division::new(None));
+            let (windows, division) = (Windows::default(), Division::new(None, None));
             let mut node = Simulated { node, of, windows, division, catalog };
             let found = node.settle(16).await;
             assert!((14..=32).contains(&found), "{found} for a node that serves 16 at once");

@@ -1,4 +1,5 @@
 //! The control plane and the events of a cluster, against scripted nodes.
+#![expect(clippy::disallowed_methods, reason = "a test changes files from outside the lanes")]
 
 mod scripted;
 

@@ -284,7 +284,7 @@ async fn front_of(topology: Topology, node_window: u32, levels: Arc<Levels>) -> 
 async fn front_with_tls(nodes: &[SocketAddr], tls: NodeTlsFiles) -> Result<Rc<Front>, String> {
     let tls = Some(NodeTls::from_files(tls)?);
     let topology = Arc::new(PublishedTopology::new(Topology::of_addresses(nodes)));
-    let options = FrontOptions { node_window: Some(128), account: None, refresh: None, tls };
+    let options = FrontOptions { node_window: Some(128), account: None, refresh: None, fleet: None, tls };
     Ok(Front::new(Shared::open(options, Levels::new(lanes::handle()), topology).await?))
 }
 
@@ -376,7 +376,8 @@ fn requests_of_a_tagged_level_go_to_its_nodes() {
         (members[2].datacenter, members[2].rack) = ("b".into(), "r2".into());
         let topology = |members| Topology::new(members, "datacenter1".into(), Arc::default());
         let published = Arc::new(PublishedTopology::new(topology(members.clone())));
-        let options = FrontOptions { node_window: Some(128), account: None, refresh: None, tls: None };
+        let options =
+            FrontOptions { node_window: Some(128), account: None, refresh: None, fleet: None, tls: None };
         let levels = Levels::new(lanes::handle());
         let shared = Shared::open(options, levels.clone(), published.clone()).await.expect("answers");
         let front = Front::new(shared);

@@ -91,7 +91,7 @@ impl Reported {
         if self.version == now.version {
             return Vec::new();
         }
-        let change = |keyspace: &Box<str>| {
+        let change = |keyspace: &str| {
             let change = match (self.keyspaces.contains(keyspace), now.keyspaces.contains(keyspace)) {
                 (true, false) => ChangeType::Dropped,
                 (false, _) => ChangeType::Created,
@@ -100,7 +100,7 @@ impl Reported {
             let keyspace = keyspace.to_string();
             Event::Schema(SchemaChange { change, target: SchemaTarget::Keyspace, keyspace })
         };
-        self.keyspaces.union(&now.keyspaces).take(KEYSPACES_MAX).map(change).collect()
+        self.keyspaces.union(&now.keyspaces).take(KEYSPACES_MAX).map(|keyspace| change(keyspace)).collect()
     }
 }
 

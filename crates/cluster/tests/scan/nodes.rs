@@ -250,7 +250,8 @@ impl Nodes {
         let nodes = Topology::of_addresses(&addresses).nodes().to_vec();
         let topology = Topology::new(nodes, "datacenter1".into(), Arc::new(ring));
         let topology = topology.with_catalog(Arc::new(Catalog::new(schema())));
-        let options = FrontOptions { node_window: Some(128), account: None, refresh: None };
+        let options =
+            FrontOptions { node_window: Some(128), account: None, refresh: None, fleet: None, tls: None };
         let topology = Arc::new(PublishedTopology::new(topology));
         let shared =
             Shared::open(options, Levels::new(lanes::handle()), topology).await.expect("a node answers");
