@@ -18,7 +18,7 @@ from _ring import VERSION, missing
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILE = ROOT / "bench" / "results" / "24-cluster.txt"
 HEAD = """title: In front of a cluster
-goal: Through a front, a ring answers nearly as fast as without one, and service levels hold what they promise.
+goal: The aim: through a front a ring answers nearly as fast as without one, and service levels hold. Not decided yet.
 machine: Each run names its machine.
 """
 NOTE = (

@@ -1,6 +1,9 @@
 """Two servers in front of one cluster, here of one node, act as one: levels that are made at one hold at the other and after a
 restart, `max_concurrency` holds over both, drivers find both, and a server that dies leaves its places to the other."""
 
+import os
+import select
+import subprocess
 import threading
 import time
 
@@ -143,8 +146,34 @@ def concurrency_is_never_exceeded(node, front, other):
             [thread.join() for thread in threads]
 
 
+def role_without_rights_is_told_what_to_run(node):
+    """A role of the front that is no superuser needs a keyspace of its own."""
+
+    def start():
+        command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "1", "--overprovisioned", "--memory", "256MiB"]
+        command += ["--listen", "127.0.0.1:0", "--http-listen", "none", "--engine", "cluster"]
+        command += ["--contact", f"{node.host}:{node.port}", "--cluster-user", "fronts", "--fleet-keyspace", "own fleet"]
+        environment = dict(os.environ, FAIRLANE_CLUSTER_PASSWORD="fronts")
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    with cluster(node) as clients:
+        session = clients.connect()
+        session.execute("CREATE ROLE fronts WITH PASSWORD = 'fronts' AND LOGIN = true")
+        with start() as refused:
+            _, text = refused.communicate(timeout=PATIENCE_S)
+        assert refused.returncode != 0 and "let a superuser of the cluster run " in text, text
+        for statement in text.split("let a superuser of the cluster run ")[1].split("\n")[0].rstrip(".").split(";"):
+            session.execute(statement)
+    with start() as started:
+        try:
+            assert select.select([started.stdout], [], [], PATIENCE_S)[0] and "is ready" in started.stdout.readline()
+        finally:
+            started.terminate()
+
+
 def main():
     with Server(flags=NODE_FLAGS) as node, front_of(node) as front:
+        role_without_rights_is_told_what_to_run(node)
         with front_of(node) as other:
             with cluster(front) as one, cluster(other) as two:
                 first, second = one.connect(), two.connect()

@@ -15,8 +15,8 @@ use workload::{Effective, Levels};
 
 use crate::attempts::Attempts;
 use crate::cancel::CancelFn;
+use crate::catalogue::Membership;
 use crate::change::Writer;
-use crate::fleet::Membership;
 use crate::login::{Identity, Login, View};
 use crate::plan::{Actor, denied, missing_level};
 use crate::published::{Published, Snapshot};

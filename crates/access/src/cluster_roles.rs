@@ -9,8 +9,8 @@ use cluster::{ClusterRole, Fleet, PublishedTopology};
 use engine::{About, Error, Viewer};
 
 use crate::access::Access;
+use crate::catalogue::Membership;
 use crate::change::Job;
-use crate::fleet::Membership;
 use crate::login::Login;
 use crate::plan::{Actor, copy_edits, unused_copies};
 use crate::roles::RoleName;

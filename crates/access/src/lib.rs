@@ -16,6 +16,7 @@ mod audit;
 mod authenticate;
 mod authorize;
 mod cancel;
+mod catalogue;
 mod change;
 mod cluster_login;
 mod cluster_roles;

@@ -22,8 +22,8 @@ pub(crate) struct Sessions {
     pub(crate) next_id: Cell<u64>,
     /// Tasks that accept connections. They are on core 0.
     pub(crate) accepting: RefCell<Vec<Task<()>>>,
-    /// Tasks that follow a cluster and the other servers in front of it. They are on core 0, and end
-    /// with this value.
+    /// Tasks that follow a cluster and the other servers in front of it. They are on core 0, and
+    /// end with this value.
     pub(crate) following: RefCell<Vec<Task<()>>>,
 }
 

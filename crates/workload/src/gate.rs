@@ -170,9 +170,9 @@ impl Gate {
     }
 
     /// Returns true if a statement that has got a slot by `limits` is within the limits of now,
-    /// which it writes there. A lease may end, or be lowered, while a slot is given. The lower lease
-    /// is set before the running statements are counted: either this statement is among them, or
-    /// it sees the lower lease here.
+    /// which it writes there. A lease may end, or be lowered, while a slot is given. The lower
+    /// lease is set before the running statements are counted: either this statement is among
+    /// them, or it sees the lower lease here.
     fn is_within(&self, limits: &mut SlotLimits) -> bool {
         if self.lease.slots.load(SeqCst) == NONE {
             return true;

@@ -1,4 +1,4 @@
-//! What the fronts of a fleet want of the nodes, for the division of windows: own use is averaged
+//! Demands of the fronts of a fleet on the nodes, for the division of windows: own use is averaged
 //! and published every second, that of the others is read.
 //!
 //! The average decays by half a second. Without it, parts follow queues that the last parts made,
@@ -76,8 +76,8 @@ impl FleetDemand {
         [Other::of(&self.others[..at], node), Other::of(&self.others[at..], node)]
     }
 
-    /// Returns the median of the windows of a node that the fronts have published, with that of this
-    /// one; of an even number, the lower one. `None`: no other front has published one.
+    /// Returns the median of the windows of a node that the fronts have published, with that of
+    /// this one; of an even number, the lower one. `None`: no other front has published one.
     pub(crate) fn median(&self, node: SocketAddr, own: Option<u32>) -> Option<u32> {
         let of_other = |(_, report): &(Uuid, Report)| report.nodes.get(&node)?.window;
         let mut windows: Vec<u32> = self.others.iter().filter_map(of_other).collect();

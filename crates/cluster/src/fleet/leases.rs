@@ -30,8 +30,8 @@ pub(super) struct Leases {
 
 struct Held {
     lease: Lease,
-    /// Slots that the level was last told.
-    told: u32,
+    /// Slots of the last lease that the level got.
+    slots: u32,
 }
 
 impl Leases {
@@ -102,27 +102,27 @@ impl Leases {
         let Some(limit) = entry.spec.slots.max_concurrency else { return };
         let front = self.front;
         let held =
-            self.of_level.entry(name.clone()).or_insert_with(|| Held { lease: Lease::new(front), told: 0 });
+            self.of_level.entry(name.clone()).or_insert_with(|| Held { lease: Lease::new(front), slots: 0 });
         let used = level.slot_use().occupancy;
         let input = LeaseInput {
             limit,
-            // Until a level is told of fewer slots, it may admit up to what it was told.
-            running: used.running.max(held.told),
+            // A level admits up to its last lease until it has a lower one.
+            running: used.running.max(held.slots),
             demand: used.running.saturating_add(used.waiting),
             turn: u64::try_from(lanes::time::unix_micros() / TURN_US).unwrap_or(0),
         };
         let write = held.lease.step(boot_ns(), &self.presence, input, row, fronts);
-        let tell = |held: &mut Held| {
-            held.told = held.lease.may_run(boot_ns(), &self.presence);
+        let set = |held: &mut Held| {
+            held.slots = held.lease.may_run(boot_ns(), &self.presence);
             let until_ns = self.presence.until_ns();
-            let lease = SlotLease { slots: held.told, until_ns, holders: fronts.len() as u32 };
+            let lease = SlotLease { slots: held.slots, until_ns, holders: fronts.len() as u32 };
             self.levels.set_lease(level, lease);
         };
-        tell(held);
+        set(held);
         if let Some(write) = write {
             let outcome = tables.write_lease(name, &write).await;
             held.lease.outcome(outcome);
-            tell(held);
+            set(held);
         }
     }
 }

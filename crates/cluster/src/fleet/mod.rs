@@ -12,8 +12,8 @@
 //!
 //! - **Catalogue.** Service levels and their attachments. A change is one conditional batch on one
 //!   partition, so changes have one order, and each is whole. It is read SERIAL, so a reader is
-//!   never behind a change that was acknowledged. If the tables cannot be reached, fronts go on with
-//!   the last catalogue and refuse changes.
+//!   never behind a change that was acknowledged. If the tables cannot be reached, fronts go on
+//!   with the last catalogue and refuse changes.
 //! - **Fronts.** A front that reports nothing new for five seconds of the reader's clock is gone.
 //! - **Leases** of `max_concurrency`: `sched::cluster::Lease`.
 
@@ -155,9 +155,9 @@ pub struct Fleet {
     front: Uuid,
     catalogue: ArcSwap<FleetCatalogue>,
     peers: ArcSwap<Vec<Peer>>,
-    /// What the other fronts want of the nodes.
+    /// Demands of the other fronts.
     others: ArcSwap<Vec<(Uuid, Report)>>,
-    /// What this front wants of the nodes, for the next report.
+    /// Demands of this front, for the next report.
     own: Mutex<Report>,
     /// Address at which this front serves clients, once it does.
     address: Mutex<Option<SocketAddr>>,

@@ -1,4 +1,4 @@
-//! What a front wants of the nodes, as its row in `fronts` has it: JSON, so that operators can read
+//! Demands of a front on the nodes, as its row in `fronts` has it: JSON, so that operators can read
 //! it and later versions can add to it.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub(crate) struct Report {
     pub(crate) slots: BTreeMap<String, u32>,
 }
 
-/// What a front wants of a node.
+/// Demand of a front on a node.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct NodeDemand {
     /// Window that this front has found. `None`: it has not found one yet.

@@ -168,7 +168,8 @@ impl Loaded {
                 Err("--engine cluster needs nodes to connect to: give --contact HOST:PORT,....".to_owned())
             }
             EngineKind::Cluster if self.settings.show_peers && self.has_no_address() => Err(
-                "--listen on all addresses does not tell at which one drivers and the other fronts find this one: give --advertise HOST, or --peers none behind a load balancer."
+                "--listen on all addresses does not tell at which one drivers and the other fronts find this one: \
+                 give --advertise HOST, or --peers none behind a load balancer."
                     .to_owned(),
             ),
             EngineKind::Cluster => {
