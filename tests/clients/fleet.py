@@ -151,8 +151,8 @@ def role_without_rights_is_told_what_to_run(node):
 
     def start():
         command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "1", "--overprovisioned", "--memory", "256MiB"]
-        command += ["--listen", "127.0.0.1:0", "--http-listen", "none", "--engine", "cluster"]
-        command += ["--contact", f"{node.host}:{node.port}", "--cluster-user", "fronts", "--fleet-keyspace", "own fleet"]
+        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--engine", "cluster"]
+        command += ["--contact", f"{node.host}:{node.port}", "--cluster-user", "fronts", "--fleet-keyspace", "own_fleet"]
         environment = dict(os.environ, FAIRLANE_CLUSTER_PASSWORD="fronts")
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 
+import psycopg
 from cassandra import ConsistencyLevel, ReadFailure, WriteFailure, WriteTimeout
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.protocol import ErrorMessage
@@ -16,9 +17,11 @@ from cassandra.query import BatchStatement, BatchType, SimpleStatement
 
 from _ring import Ring, missing, retried
 from _server import PASSWORD, PATIENCE_S, Server
+from fleet import cluster as pinned
+from fleet import drivers_find_both, levels_are_shared, until
 from front import EXECUTE, MESSAGES, PREPARE, QUERY, RESULT, TEXTLESS, Raw, bodies, cluster, cqlsh, query, roles, statements
 
-FRONTS = 1
+FRONTS = 2
 LIMIT_S = 8 * 60
 # Codes of errors.
 CAS_WRITE_UNKNOWN, UNPREPARED = 0x1700, 0x2500
@@ -32,7 +35,7 @@ COMPLETED = 100
 def front_of(ring):
     # A server waits longer than the nodes do, so that a timeout seen by a client is theirs.
     flags = ("--engine", "cluster", "--contact", ring.contacts(), "--cluster-user", "admin")
-    flags += ("--request-timeout-ms", str(PATIENCE_S * 500))
+    flags += ("--request-timeout-ms", str(PATIENCE_S * 500), "--sql-listen", "127.0.0.1:0")
     return Server(password=None, flags=flags, variables={"FAIRLANE_CLUSTER_PASSWORD": PASSWORD})
 
 
@@ -377,7 +380,35 @@ def coordinated(session, statement, node):
     assert coordinator == node.host, coordinator
 
 
-CHECKS = [clients, objects, pages, conditions, counters, batches, tracing, answers, altered, undescribed, killed]
+def fleet(ring, fronts):
+    """The fronts share their levels, and drivers find all of them."""
+    with pinned(fronts[0]) as one, pinned(fronts[1]) as two:
+        levels_are_shared(one.connect(), two.connect())
+    drivers_find_both(*fronts)
+
+
+def scans(ring, fronts):
+    """SQL answers equal those that a client computes of all rows, at each consistency of one and of many replicas."""
+    rows = [(k, k * k % 1000, "x" * (k % 50)) for k in range(3000)]
+    with sessions(fronts) as both:
+        keyspace(ring, both[0], "scans", "t (k int PRIMARY KEY, n int, v text)")
+        insert = both[0].prepare("INSERT INTO scans.t (k, n, v) VALUES (?, ?, ?)")
+        insert.consistency_level = ConsistencyLevel.ALL
+        results = execute_concurrent_with_args(both[0], insert, rows)
+        assert all(result.success for result in results)
+    expected = (len(rows), sum(n for _, n, _ in rows), sum(len(v) for _, _, v in rows))
+    for front in fronts:
+        with psycopg.connect(host=front.host, port=front.sql_port, user="admin", password=PASSWORD, dbname="fairlane", autocommit=True) as db:
+            known = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'scans'"
+            until("the table", lambda: db.execute(known).fetchone()[0] == 1)
+            for consistency in ("LOCAL_ONE", "LOCAL_QUORUM", "ALL"):
+                db.execute(f"SET consistency = '{consistency}'")
+                read = db.execute("SELECT count(*), sum(n), sum(length(v)) FROM scans.t").fetchone()
+                assert tuple(map(int, read)) == expected, (consistency, read, expected)
+            assert db.execute("SELECT n FROM scans.t WHERE k IN (7, 11, 90000) ORDER BY k").fetchall() == [(49,), (121,)]
+
+
+CHECKS = [clients, objects, pages, conditions, counters, batches, tracing, answers, altered, undescribed, fleet, scans, killed]
 
 
 def expired(*_):

@@ -155,7 +155,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         value: "NAME",
         default: "fairlane_fleet",
         help: "Keyspace of the cluster in which all servers in front of it share levels, leases and their addresses.",
-        set: |s, text| put(&mut s.fleet_keyspace, name(text)),
+        set: |s, text| put(&mut s.fleet_keyspace, keyspace(text)),
     },
     Setting {
         name: "peers",

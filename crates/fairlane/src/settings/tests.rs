@@ -149,6 +149,7 @@ fn settings_without_effect_in_front_of_a_cluster_are_refused_by_name() {
     assert_eq!((settings.engine, ports), (EngineKind::Cluster, vec![9042, 9043]));
     refused(&with(["--listen", "0.0.0.0:9042"]), "give --advertise HOST");
     refused(&with(["--peers", "all"]), "fleet or none");
+    refused(&with(["--fleet-keyspace", "own fleet"]), "letters, digits and underscores");
     refused(&["--peers", "none"], "peers has no effect without --engine cluster");
     refused(&["--node-window", "64"], "node_window has no effect without --engine cluster");
     refused(&with(["--node-window", "0"]), "a whole number from 1 to 32768");

@@ -105,6 +105,13 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     if fits { Ok(text.into()) } else { Err("a name of 1 to 128 bytes".into()) }
 }
 
+/// Parses the name of a keyspace, as clusters take it.
+pub(crate) fn keyspace(text: &str) -> Result<String, String> {
+    let fits = (1..=48).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if fits { Ok(text.into()) } else { Err("a name of 1 to 48 letters, digits and underscores".into()) }
+}
+
 /// Parses an address. A host name is resolved to its first address.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let expected = || "an address and port, such as 127.0.0.1:9042".to_string();
