@@ -37,7 +37,8 @@ class Front:
     def __init__(self, bench, window=128, timeout_ms=10_000, levels=()):
         self.bench, self.window, self.levels = bench, window, levels
         self.command = ["taskset", "-c", str(LOADS_CPU), BINARY, "serve", "--engine", "cluster", "--contact", bench.ring.contacts()]
-        self.command += ["--cluster-user", "admin", "--cores", f"{LOADS_CPU}-{LOADS_CPU}", "--memory", "512MiB"]
+        # Levels outlive a front in the keyspace of its fleet: each has one of its own.
+        self.command += ["--fleet-keyspace", f"fleet_{time.monotonic_ns()}", "--cluster-user", "admin", "--cores", f"{LOADS_CPU}-{LOADS_CPU}", "--memory", "512MiB"]
         self.command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
         self.command += ["--node-window", str(window), "--request-timeout-ms", str(timeout_ms)]
 

@@ -1,7 +1,7 @@
 //! Leases of this front in the levels with a `max_concurrency`: `sched::cluster::Lease` decides,
 //! and the slots of the levels obey (`workload::SlotLease`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ impl Leases {
         let mut fronts = tables.fronts().await?;
         fronts.sort_by_key(|row| row.peer.front.as_u128());
         let reports: Vec<Report> = fronts.iter().map(|row| Report::of_text(&row.report)).collect();
-        self.of_level.retain(|name, _| names.contains(name));
+        let known: HashSet<&Arc<str>> = names.iter().collect();
+        self.of_level.retain(|name, _| known.contains(name));
         let began_ns = boot_ns();
         let first = self.first.min(leased.len());
         leased.rotate_left(first);

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::leases::Leases;
-use super::tables::{CurrentSession, FrontRow, Tables};
+use super::tables::{CurrentSession, ENTRIES_MAX, FrontRow, Tables};
 use super::{CatalogueOutcome, ChangeRequest, Fleet, FleetCatalogue, FleetOptions, Peer, Report};
 
 /// Interval of the rounds.
@@ -195,7 +195,10 @@ impl Member {
         if known.number != request.number {
             return Ok(CatalogueOutcome::Outdated);
         }
-        match self.tables.change(known.version, &request.changes).await {
+        if known.entries.len() + request.changes.len() > ENTRIES_MAX {
+            return Err(format!("there may be at most {ENTRIES_MAX} levels and attachments: drop some"));
+        }
+        match self.tables.change(known.version, &request.changes).await? {
             WriteOutcome::Applied => {
                 let mut catalogue = FleetCatalogue::clone(&known);
                 (catalogue.number, catalogue.version) = (known.number + 1, known.version + 1);

@@ -34,8 +34,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 /// Form of the catalogue. A front refuses newer ones.
 const FORMAT: i32 = 1;
 
-/// Most entries of a catalogue.
-const ENTRIES_MAX: usize = 100_000;
+/// Most entries of a catalogue: half of the levels that a server can have.
+pub(super) const ENTRIES_MAX: usize = workload::LEVELS_MAX / 2;
 
 /// Most fronts of a fleet that are read.
 const FRONTS_MAX: usize = 1000;
@@ -201,7 +201,14 @@ impl Tables {
     }
 
     /// Changes the catalogue, if it has the version `expected` (0: none).
-    pub(super) async fn change(&self, expected: i64, changes: &[EntryChange]) -> WriteOutcome {
+    ///
+    /// # Errors
+    /// One sentence: nodes refuse the change, such as one with too many entries at once.
+    pub(super) async fn change(
+        &self,
+        expected: i64,
+        changes: &[EntryChange],
+    ) -> Result<WriteOutcome, String> {
         let table = format!("{}.catalogue", self.keyspace);
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_consistency(Consistency::Quorum);
@@ -224,7 +231,15 @@ impl Tables {
             values.push(key.into_iter().chain(value.as_deref().map(text)).collect());
         }
         let session = self.session();
-        outcome(session.batch(&batch, &values).await)
+        let answer = session.batch(&batch, &values).await;
+        let judged = answer.as_ref().err().filter(|error| {
+            let of_node = of_node(error);
+            matches!(of_node, Some(DbError::Invalid | DbError::Unauthorized | DbError::ConfigError))
+        });
+        match judged {
+            Some(error) => Err(self.failed(error)),
+            None => Ok(outcome(answer)),
+        }
     }
 
     /// Writes the row of a front.
