@@ -39,10 +39,8 @@ def connect(server, tls, login=None):
     )  # fmt: skip
 
 
-def cql(server):
-    login = PlainTextAuthProvider("admin", PASSWORD)
-    cluster = connect(server, context(), login)
-    session = cluster.connect()
+def long_notes(session):
+    """Writes and reads more than the buffer of the socket, in many concurrent requests."""
     session.default_timeout = PATIENCE_S
     replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     session.execute(f"CREATE KEYSPACE shop WITH replication = {replication}")
@@ -51,9 +49,15 @@ def cql(server):
     for future in [session.execute_async(insert, (id, LONG)) for id in range(20)]:
         future.result()
     select = session.prepare("SELECT note FROM shop.notes WHERE id = ?")
-    # More than the buffer of the socket, in many concurrent requests.
     for future in [session.execute_async(select, (id,)) for id in range(20)]:
         assert future.result().one().note == LONG
+
+
+def cql(server):
+    login = PlainTextAuthProvider("admin", PASSWORD)
+    cluster = connect(server, context(), login)
+    session = cluster.connect()
+    long_notes(session)
     session.execute("CREATE ROLE tls_app WITH PASSWORD = 'never given' AND LOGIN = true")
     session.execute("GRANT SELECT ON shop.notes TO tls_app")
     cluster.shutdown()
@@ -200,17 +204,7 @@ def before_cluster(files, folder):
         login = PlainTextAuthProvider("admin", PASSWORD)
         with front("--cluster-ca", str(folder / "certificate.pem")) as server:
             cluster = connect(server, None, login)
-            session = cluster.connect()
-            session.default_timeout = PATIENCE_S
-            replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-            session.execute(f"CREATE KEYSPACE shop WITH replication = {replication}")
-            session.execute("CREATE TABLE shop.notes (id int PRIMARY KEY, note text)")
-            insert = session.prepare("INSERT INTO shop.notes (id, note) VALUES (?, ?)")
-            for future in [session.execute_async(insert, (id, LONG)) for id in range(20)]:
-                future.result()
-            select = session.prepare("SELECT note FROM shop.notes WHERE id = ?")
-            for future in [session.execute_async(select, (id,)) for id in range(20)]:
-                assert future.result().one().note == LONG
+            long_notes(cluster.connect())
             cluster.shutdown()
             direct = connect(node, context(), login)
             connections = direct.connect().execute("SELECT encrypted, driver_name FROM system.connections").all()

@@ -87,9 +87,9 @@ pub(crate) fn edits_to(
         }
         edits.push(Edit::Attach { role: (*role).into(), level: (*level).into() });
     }
-    for (role, known) in roles.iter().filter(|(_, known)| known.level.is_some()) {
+    for (role, _) in roles.iter().filter(|(_, known)| known.level.is_some()) {
         let keeps = attached.get(&**role).is_some_and(|level| exists(level));
-        if !keeps && known.level.is_some() {
+        if !keeps {
             edits.push(Edit::Detach { role: role.clone() });
         }
     }

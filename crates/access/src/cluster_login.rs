@@ -11,8 +11,9 @@ use wire::{Envelope, FailureKind, Response, Version};
 
 use crate::access::Access;
 use crate::authenticate::AuthError;
+use crate::login::Login;
 
-/// Age at which what the cluster says about a role is asked again.
+/// Interval between two LIST ROLES of a role.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
 /// A name and a password, for a cluster.
@@ -39,12 +40,13 @@ impl Access {
     /// password that it has accepted lately is right.
     ///
     /// # Errors
-    /// The limits of logins are reached, and the cluster was not asked. Inside: its refusal.
+    /// The limits of logins are reached, and the cluster was not asked. The inner error is the
+    /// cluster's refusal, or [`Refusal::Unsent`].
     pub async fn log_in_at_cluster(
         &self,
         front: &Front,
         login: ClusterLogin<'_>,
-    ) -> Result<Result<Rc<Role>, Refusal>, AuthError> {
+    ) -> Result<Result<(Login, Rc<Role>), Refusal>, AuthError> {
         let ClusterLogin { address, version, name, password } = login;
         let attempt = self.begin_login(Some(address), name)?;
         // Without the first part, which may differ: equal passwords are one token.
@@ -53,7 +55,7 @@ impl Access {
             match self.follow_role(front, &role).await {
                 // A node refuses the password that was kept: the cluster is asked for this one.
                 Err(Refusal::Ended) => {}
-                followed => return Ok(followed.map(|()| role)),
+                followed => return Ok(followed.and_then(|()| self.copied(role))),
             }
         }
         let slot = self.take_slot(attempt, name)?;
@@ -63,9 +65,17 @@ impl Access {
             self.login_failed(attempt);
         }
         Ok(match result {
-            Ok(role) => self.follow_role(front, &role).await.map(|()| role),
-            refused => refused,
+            Ok(role) => self.follow_role(front, &role).await.and_then(|()| self.copied(role)),
+            Err(refused) => Err(refused),
         })
+    }
+
+    /// Opens the session of a role. Core 0 may have dropped its copy at this moment.
+    fn copied(&self, role: Rc<Role>) -> Result<(Login, Rc<Role>), Refusal> {
+        let name = role.name();
+        let forgotten = || Refusal::Unsent(format!("role {name} was forgotten meanwhile, log in again"));
+        let login = self.relayed(name).ok_or_else(forgotten)?;
+        Ok((login, role))
     }
 
     /// Asks the cluster for the roles granted to a role that has logged in, unless it was asked

@@ -1,5 +1,6 @@
 //! Roles granted to a role, as the cluster lists them.
 
+use schema::names::always_quoted;
 use wire::{ColumnSpec, Envelope, Query, Request, Response, Version};
 
 use crate::Refusal;
@@ -32,7 +33,7 @@ impl Front {
         version: Version,
         role: &str,
     ) -> Result<Vec<ClusterRole>, Refusal> {
-        let text = format!("LIST ROLES OF \"{}\"", role.replace('"', "\"\""));
+        let text = format!("LIST ROLES OF {}", always_quoted(role));
         let answer =
             self.ask(of, version, &Request::Query(Query { text: &text, ..Query::default() })).await?;
         listed(&answer).ok_or(Refusal::Answered(answer))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use frontdoor::{ReadHalf, Stream, WriteHalf, handshake_failure};
 use lanes::net::TcpStream;
+use schema::names::always_quoted;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{
     Compression, Decoder, Direction, Encoder, Envelope, FailureKind, Framing, Limits, Opcode, Query, Request,
@@ -194,7 +195,7 @@ impl Opening {
     }
 
     async fn use_keyspace(&mut self, keyspace: &str) -> Result<(), Refusal> {
-        let text = format!("USE \"{}\"", keyspace.replace('"', "\"\""));
+        let text = format!("USE {}", always_quoted(keyspace));
         let answer = self.ask(&Request::Query(Query { text: &text, ..Query::default() })).await?;
         match answer.opcode {
             Opcode::Result => Ok(()),

@@ -1,6 +1,7 @@
 //! Sentences for an operator whose service account the cluster refuses, each with the remedy.
 
 use frontdoor::handshake_failure;
+use schema::names::always_quoted;
 use scylla::errors::{
     ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, MetadataError,
     MetadataFetchErrorKind, NewSessionError, NextPageError, NextRowError, RequestAttemptError, RequestError,
@@ -57,10 +58,10 @@ pub(crate) fn unread(error: &MetadataError, user: Option<&str>) -> String {
 /// Returns the sentence for a role without a right.
 pub(crate) fn forbidden(text: &str, keyspace: &str, user: Option<&str>) -> String {
     let role = user.unwrap_or("anonymous");
-    let name = role.replace('"', "\"\"");
+    let name = always_quoted(role);
     format!(
         "the role `{role}` of this front may not read the keyspace {keyspace} ({text}): run GRANT SELECT ON \
-         KEYSPACE {keyspace} TO \"{name}\""
+         KEYSPACE {keyspace} TO {name}"
     )
 }
 

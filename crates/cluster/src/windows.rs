@@ -232,16 +232,16 @@ impl Division {
         self.demand.clear();
         for entry in catalog.entries() {
             let of_cores = demands.remove(&entry.level.group());
+            let is_wanted = |other: &Other<'_>| !other.demand_of(entry.level.name()).is_empty();
+            if of_cores.is_none() && !before.iter().chain(&after).any(is_wanted) {
+                continue;
+            }
             let row = self.demand.len();
             self.demand.resize(row + takers.count, 0);
             let demand = &mut self.demand[row..];
             add_others(demand, &before, entry.level.name());
             add_others(&mut demand[takers.first + cores..], &after, entry.level.name());
             of_cores.iter().for_each(|own| demand[takers.first..][..cores].copy_from_slice(own));
-            if of_cores.is_none() && demand.iter().all(|demand| *demand == 0) {
-                self.demand.truncate(row);
-                continue;
-            }
             self.specs.push(part_spec(&entry.level, &entry.spec));
             own.extend(of_cores.map(|of_cores| (entry.level.name().clone(), of_cores)));
             used.push(&**entry);

@@ -130,16 +130,7 @@ async fn report_all(shared: Arc<ServerShared>, cluster: Arc<Shared>, mut changes
             all.extend(reported.changes_to(&now));
         }
         reported = now;
-        for core in 0..lanes::cores() {
-            let (shared, all) = (shared.clone(), all.clone());
-            let report = move || async move {
-                let Some(sessions) = sessions::here(&shared) else { return };
-                for change in &all {
-                    sessions.report(change).await;
-                }
-            };
-            lanes::call(core, report).await;
-        }
+        sessions::report_on_all_cores(&shared, &all).await;
     }
 }
 

@@ -11,14 +11,17 @@ use bytes::Bytes;
 use cluster::{Fleet, Peer};
 use wire::Event;
 
-use crate::cells::{inet, int, text};
+use crate::cells::{inet, int, text, uuid};
 use crate::core::ServerShared;
 use crate::logging::{Level, Logger};
 use crate::sessions;
 use crate::system::Shown;
 
-/// Interval of the looks for changes, which the control thread reads every second.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval of the checks for changes, which the control thread reads every second.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// Checks after which a catalogue that was refused is tried again: memory may have become free.
+const TRY_AGAIN_AFTER: u32 = 50;
 
 /// Tokens of a server.
 const TOKENS: u64 = 16;
@@ -26,27 +29,31 @@ const TOKENS: u64 = 16;
 /// Follows the catalogue and the other servers, until the server stops. Called on core 0.
 pub(crate) async fn follow(shared: Arc<ServerShared>, access: Rc<Access>, fleet: Arc<Fleet>) {
     let mut known = Arc::new(Vec::new());
-    let mut is_refused = false;
+    let (mut refused, mut checks) = (None, 0);
     loop {
-        lanes::time::sleep(LOOK_EVERY).await;
-        let adopted = access.adopt_catalogue().await;
-        log_adopted(&shared.logger, adopted, &mut is_refused);
+        lanes::time::sleep(CHECK_EVERY).await;
+        checks += 1;
+        let number = fleet.catalogue().number;
+        // Each try reads the whole catalogue.
+        if refused != Some(number) || checks >= TRY_AGAIN_AFTER {
+            checks = 0;
+            let adopted = access.adopt_catalogue().await;
+            log_adopted(&shared.logger, &adopted, refused.is_some());
+            refused = adopted.is_err().then_some(number);
+        }
         if !shared.config.show_peers {
             continue;
         }
         let now = fleet.peers();
         if *now != *known {
-            for event in changes(&known, &now) {
-                report(&shared, event).await;
-            }
+            sessions::report_on_all_cores(&shared, &changes(&known, &now)).await;
             known = now;
         }
     }
 }
 
 /// Logs the first of several failures in a row, and the end of them.
-fn log_adopted(logger: &Logger, adopted: Result<(), engine::Error>, is_refused: &mut bool) {
-    let was_refused = std::mem::replace(is_refused, adopted.is_err());
+fn log_adopted(logger: &Logger, adopted: &Result<(), engine::Error>, was_refused: bool) {
     match adopted {
         Err(error) if !was_refused => {
             let text = "the service levels of the fleet cannot be taken over, and stay as they were";
@@ -67,18 +74,6 @@ fn changes(before: &[Peer], now: &[Peer]) -> Vec<Event> {
     let down = |node| [Event::Status { up: false, node }, Event::Topology { added: false, node }];
     let up = |node| [Event::Topology { added: true, node }, Event::Status { up: true, node }];
     gone.flat_map(down).chain(new.flat_map(up)).collect()
-}
-
-async fn report(shared: &Arc<ServerShared>, event: Event) {
-    for core in 0..lanes::cores() {
-        let (shared, event) = (shared.clone(), event.clone());
-        let report = move || async move {
-            if let Some(sessions) = sessions::here(&shared) {
-                sessions.report(&event).await;
-            }
-        };
-        lanes::call(core, report).await;
-    }
 }
 
 /// This server among the others, for the tables that drivers read.
@@ -133,12 +128,12 @@ impl Ring {
     /// if it has the port of this one.
     pub(crate) fn peers(&self, shown: &Shown) -> Vec<Vec<Option<Bytes>>> {
         let mut seen = vec![self.own.address.ip()];
-        let is_told = |peer: &&Peer| {
+        let is_shown = |peer: &&Peer| {
             let is_new = peer.address.port() == self.own.address.port() && !seen.contains(&peer.address.ip());
             seen.push(peer.address.ip());
             is_new
         };
-        let told: Vec<&Peer> = self.peers.iter().filter(is_told).collect();
+        let told: Vec<&Peer> = self.peers.iter().filter(is_shown).collect();
         let row = |peer: &Peer| {
             let ip = inet(peer.address.ip());
             vec![
@@ -177,10 +172,6 @@ impl Ring {
         };
         self.peers.iter().map(row).collect()
     }
-}
-
-fn uuid(id: uuid::Uuid) -> Option<Bytes> {
-    Some(Bytes::copy_from_slice(id.as_bytes()))
 }
 
 #[cfg(test)]

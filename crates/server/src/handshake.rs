@@ -203,18 +203,12 @@ async fn relayed_login(
     connection: &mut Connection,
     stream: i16,
     name: &str,
-    result: Result<Rc<cluster::Role>, Refusal>,
+    result: Result<(Login, Rc<cluster::Role>), Refusal>,
 ) -> Result<bool, Ended> {
     let core = connection.session.core.clone();
     let session = connection.session.clone();
     match result {
-        Ok(remote) => {
-            // Core 0 may have dropped the copy at this moment, as one that nothing needed.
-            let Some(login) = core.access.relayed(name) else {
-                let refusal = Refusal::Unsent(format!("role {name} was forgotten meanwhile, log in again"));
-                session.refuse(stream, &unreachable_cluster(&refusal));
-                return Ok(false);
-            };
+        Ok((login, remote)) => {
             enter(connection, &login, stream).await?;
             audit::login(&session, name, None);
             session.log_in(login, Some(remote));

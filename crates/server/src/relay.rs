@@ -121,16 +121,17 @@ pub(crate) fn relay(
     if session.remote().is_some_and(|remote| remote.is_ended()) {
         return Err(ended(session));
     }
-    if let Some(effective) = given_level(session, envelope)?
-        && effective.group() != request.effective.group()
-    {
-        request.effective = effective;
-        (request.admitted, request.slot) = (None, None);
-        return Ok(Some(Relay::OtherLevel));
+    if let Some(effective) = given_level(session, envelope)? {
+        // The settings of a role may be merged from several levels.
+        let before = std::mem::replace(&mut request.effective, effective);
+        if before.group() != request.effective.group() {
+            (request.admitted, request.slot) = (None, None);
+            return Ok(Some(Relay::OtherLevel));
+        }
     }
     let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
-    let Target { work, class, consistency, is_conditional, route, text } = target;
-    tag::check(front, &request.effective, envelope, class)?;
+    tag::check(front, &request.effective, &target)?;
+    let Target { work, class, consistency, is_conditional, route, text, .. } = target;
     request.form.consistency = consistency;
     request.form.kind = match class {
         StatementClass::Read => StatementKind::Read,
@@ -185,7 +186,7 @@ fn given_level(session: &Session, envelope: &Envelope) -> Result<Option<Rc<Effec
     let name = name.as_deref().unwrap_or_default();
     let login = session.login().expect("requests come after authentication");
     let effective = std::str::from_utf8(name).ok().and_then(|name| {
-        // It says that a permission is missing, which no one can grant in front of a cluster.
+        // Its error names a permission that cannot be granted in front of a cluster.
         session.core.access.effective_using(&login, name).ok()
     });
     let refused = || {
@@ -200,12 +201,14 @@ fn given_level(session: &Session, envelope: &Envelope) -> Result<Option<Rc<Effec
 }
 
 /// Work on a request for a node, and what is known of it.
-struct Target {
+pub(crate) struct Target {
     work: RelayWork,
-    class: StatementClass,
-    consistency: Consistency,
+    pub(crate) class: StatementClass,
+    pub(crate) consistency: Consistency,
+    /// Consistency of its condition. `None`: nodes take SERIAL.
+    pub(crate) serial: Option<Consistency>,
     /// True for a conditional write.
-    is_conditional: bool,
+    pub(crate) is_conditional: bool,
     route: Option<Route>,
     /// Text of its statement, for the list of those that run.
     text: Option<RelayedText>,
@@ -213,7 +216,15 @@ struct Target {
 
 impl Target {
     fn new(work: RelayWork, class: StatementClass, consistency: Consistency) -> Target {
-        Target { work, class, consistency, is_conditional: false, route: None, text: None }
+        Target { work, class, consistency, is_conditional: false, serial: None, route: None, text: None }
+    }
+
+    /// Returns the keyspace of a prepared statement, if it is known.
+    pub(crate) fn keyspace(&self) -> Option<&str> {
+        match &self.text {
+            Some(RelayedText::Prepared(plan)) => Some(plan.routing.as_ref()?.keyspace()),
+            _ => None,
+        }
     }
 }
 
@@ -258,7 +269,8 @@ fn target(
             let text = Some(sent(query.text));
             let target = Target::new(work_of(query.text, class)?, class, query.params.consistency);
             let is_conditional = class == StatementClass::Write && is_conditional(query.text);
-            Some(Target { text, is_conditional, ..target })
+            let serial = query.params.serial_consistency;
+            Some(Target { text, is_conditional, serial, ..target })
         }
         Request::Prepare(prepare) if own(prepare.text, request.keyspace_of(prepare.keyspace)).is_some() => {
             None
@@ -284,20 +296,21 @@ fn target(
             let target =
                 Target::new(work_of(&plan.text, plan.class)?, plan.class, execute.params.consistency);
             let is_conditional = plan.is_conditional;
-            Some(Target { is_conditional, route, text: Some(RelayedText::Prepared(plan)), ..target })
+            let (serial, text) = (execute.params.serial_consistency, Some(RelayedText::Prepared(plan)));
+            Some(Target { is_conditional, serial, route, text, ..target })
         }
         Request::Batch(batch) => {
             let consistency = batch.params.consistency;
             let (is_conditional, route) = condition_and_route(front, &batch);
             let target = Target::new(RelayWork::Pass, StatementClass::Write, consistency);
-            Some(Target { is_conditional, route, ..target })
+            Some(Target { is_conditional, serial: batch.params.serial_consistency, route, ..target })
         }
         _ => None,
     })
 }
 
 /// Returns true if a text that changes data does so under a condition.
-pub(crate) fn is_conditional(text: &str) -> bool {
+fn is_conditional(text: &str) -> bool {
     text.len() <= SEARCHED_BYTES_MAX && names(text, "if") && cql::has_if(text)
 }
 

@@ -34,6 +34,20 @@ pub(crate) fn here(shared: &ServerShared) -> Option<Rc<Sessions>> {
     Some(Rc::clone(&*here).downcast().expect("`join` has set it"))
 }
 
+/// Sends events to the sessions of all cores that registered for them, in order.
+pub(crate) async fn report_on_all_cores(shared: &Arc<ServerShared>, events: &[Event]) {
+    for core in 0..lanes::cores() {
+        let (shared, events) = (shared.clone(), events.to_vec());
+        let report = move || async move {
+            let Some(sessions) = here(&shared) else { return };
+            for event in &events {
+                sessions.report(event).await;
+            }
+        };
+        lanes::call(core, report).await;
+    }
+}
+
 /// Removes a server from this core. The sessions end with their connections.
 pub(crate) fn leave(shared: &ServerShared) {
     drop(shared.sessions.take());

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use engine::{Engine, VirtualTable};
 use schema::CqlType;
 
-use crate::cells::{inet, int, text};
+use crate::cells::{inet, int, text, uuid};
 use crate::core::ServerShared;
 use crate::fleet::Ring;
 use crate::options::{CQL_VERSION, PARTITIONER};
@@ -125,7 +125,6 @@ fn peer_table(
 fn local_row(shared: &ServerShared, shown: &Shown, tokens: Bytes) -> Vec<Cell> {
     let config = &shared.config;
     let advertised = advertised(shared);
-    let uuid = |id: uuid::Uuid| Some(Bytes::copy_from_slice(id.as_bytes()));
     let (ip, port) = (advertised.ip(), i32::from(advertised.port()));
     let generation = i32::try_from(shared.started_s).unwrap_or(i32::MAX);
     vec![

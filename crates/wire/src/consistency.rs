@@ -53,6 +53,24 @@ impl Consistency {
         self as u16
     }
 
+    /// Returns the level of one datacenter to use instead. `None`: this one depends on one
+    /// datacenter only, if it has replicas for ONE.
+    pub fn in_one_datacenter(self) -> Option<Consistency> {
+        match self {
+            Consistency::LocalQuorum
+            | Consistency::LocalOne
+            | Consistency::LocalSerial
+            | Consistency::One => None,
+            Consistency::Any => Some(Consistency::LocalOne),
+            Consistency::Serial => Some(Consistency::LocalSerial),
+            Consistency::Two
+            | Consistency::Three
+            | Consistency::Quorum
+            | Consistency::All
+            | Consistency::EachQuorum => Some(Consistency::LocalQuorum),
+        }
+    }
+
     /// Returns true for the two levels of the serial phase of a conditional update.
     pub fn is_serial(self) -> bool {
         matches!(self, Consistency::Serial | Consistency::LocalSerial)
@@ -74,5 +92,24 @@ impl fmt::Display for Consistency {
             Consistency::LocalSerial => "LOCAL_SERIAL",
             Consistency::LocalOne => "LOCAL_ONE",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_consistency_names_one_that_passes() {
+        let mut passing = 0;
+        for consistency in Consistency::ALL {
+            match consistency.in_one_datacenter() {
+                Some(expected) => assert_eq!(expected.in_one_datacenter(), None, "{consistency}"),
+                None => passing += 1,
+            }
+        }
+        assert_eq!(passing, 4, "LOCAL_QUORUM, LOCAL_ONE, LOCAL_SERIAL and ONE");
+        assert_eq!(Consistency::Quorum.in_one_datacenter(), Some(Consistency::LocalQuorum));
+        assert_eq!(Consistency::Serial.in_one_datacenter(), Some(Consistency::LocalSerial));
     }
 }

@@ -58,9 +58,14 @@ impl FleetDemand {
     /// ([`FleetDemand::publish`]).
     pub(crate) fn begin(&mut self) -> bool {
         self.others = self.fleet.others();
-        self.weight += 1;
+        let is_second = self.divisions == REPORT_EVERY;
+        if is_second {
+            self.divisions = 0;
+        } else {
+            self.weight += 1;
+        }
         self.divisions += 1;
-        self.divisions.is_multiple_of(REPORT_EVERY)
+        is_second
     }
 
     /// Adds the demand of a level at a node on the cores of this front.
@@ -89,7 +94,7 @@ impl FleetDemand {
         Some(windows[(windows.len() - 1) / 2])
     }
 
-    /// Publishes what this front wants of the nodes, and the windows that it has found.
+    /// Publishes the demand of this front, and the windows that it has found.
     pub(crate) fn publish(&mut self, cores: usize, windows: FxHashMap<SocketAddr, u32>) {
         let weight = self.weight.max(1);
         let mean = |(core, sum): (u16, &u64)| (*sum > 0).then(|| (core, sum.div_ceil(weight) as u32));
@@ -104,7 +109,8 @@ impl FleetDemand {
         windows.into_iter().for_each(|(node, window)| nodes.entry(node).or_default().window = Some(window));
         let cores = u16::try_from(cores).unwrap_or(u16::MAX);
         self.fleet.report(|own| (own.cores, own.nodes) = (cores, nodes));
-        self.weight /= 2;
+        // With the round of divisions that has begun.
+        self.weight = self.weight / 2 + 1;
         self.own.retain(|_, levels| {
             levels.retain(|_, sums| {
                 sums.iter_mut().for_each(|sum| *sum /= 2);
@@ -138,22 +144,27 @@ mod tests {
     fn mean_demand_is_published_every_second_and_forgotten_later() {
         let (fleet, _) = Fleet::new(FleetCatalogue::default());
         let mut demand = FleetDemand::new(fleet.clone());
+        // Rounds of a second, until the first one of the next second.
         let mut second = |of_cores: [u32; 2]| {
-            for division in 1..=REPORT_EVERY {
-                let publishes = demand.begin();
+            let mut rounds = 0;
+            while !demand.begin() {
+                rounds += 1;
                 demand.add(node(1), &"web".into(), &of_cores);
-                assert_eq!(publishes, division == REPORT_EVERY);
             }
             demand.publish(2, FxHashMap::from_iter([(node(2), 7)]));
+            demand.add(node(1), &"web".into(), &of_cores);
             let mut report = Report::default();
             fleet.report(|own| report = own.clone());
             assert_eq!((report.cores, report.nodes[&node(2)].window), (2, Some(7)));
-            report.nodes.get(&node(1)).and_then(|node| node.levels.get("web").cloned()).unwrap_or_default()
+            let of_node = report.nodes.get(&node(1));
+            (rounds, of_node.and_then(|node| node.levels.get("web").cloned()).unwrap_or_default())
         };
-        assert_eq!(second([8, 0]), [(0, 8)]);
-        assert_eq!(second([0, 3]), [(0, 3), (1, 2)]);
+        assert_eq!(second([8, 0]), (10, vec![(0, 8)]));
+        assert_eq!(second([8, 0]), (9, vec![(0, 8)]));
+        // One round of the second before is in the sums.
+        assert_eq!(second([0, 3]), (9, vec![(0, 4), (1, 2)]));
         (0..8).for_each(|_| drop(second([0, 0])));
-        assert_eq!(second([0, 0]), []);
+        assert_eq!(second([0, 0]), (9, vec![]));
     }
 
     #[test]

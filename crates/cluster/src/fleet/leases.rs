@@ -9,8 +9,8 @@ use lanes::time::boot_ns;
 use sched::cluster::{FrontDemand, FrontId, Holder, Lease, LeaseInput, LeaseRow, Presence};
 use workload::{LevelEntry, Levels, SlotLease};
 
+use super::Fleet;
 use super::tables::{FrontRow, Tables};
-use super::{Fleet, Report};
 
 /// Time for writes in one round. Others come in the next one.
 const WRITES_WITHIN: Duration = Duration::from_secs(1);
@@ -72,7 +72,6 @@ impl Leases {
         let rows = tables.leases(&names).await?;
         let mut fronts = tables.fronts().await?;
         fronts.sort_by_key(|row| row.peer.front.as_u128());
-        let reports: Vec<Report> = fronts.iter().map(|row| Report::of_text(&row.report)).collect();
         let known: HashSet<&Arc<str>> = names.iter().collect();
         self.of_level.retain(|name, _| known.contains(name));
         let began_ns = boot_ns();
@@ -83,11 +82,11 @@ impl Leases {
             let row = rows.get(&**name);
             let holders: &[Holder] = row.map_or(&[], |row| &row.holders);
             let row = LeaseRow { version: row.map_or(0, |row| row.version), holders };
-            let demand = |(row, report): (&FrontRow, &Report)| FrontDemand {
+            let demand = |row: &FrontRow| FrontDemand {
                 front: row.peer.front.as_u128(),
-                demand: report.slots.get(&**name).copied().unwrap_or(0),
+                demand: row.report.slots.get(&**name).copied().unwrap_or(0),
             };
-            let demands: Vec<FrontDemand> = fronts.iter().zip(&reports).map(demand).collect();
+            let demands: Vec<FrontDemand> = fronts.iter().map(demand).collect();
             self.step(tables, entry, row, &demands).await;
             if boot_ns().saturating_sub(began_ns) > WRITES_WITHIN.as_nanos() as u64 {
                 self.first = (first + at + 1) % leased.len();

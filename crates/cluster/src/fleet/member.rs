@@ -141,7 +141,7 @@ impl Member {
             }
             let at_ns = news.at_ns;
             if peer.front != self.fleet.front && now_ns.saturating_sub(at_ns) < GONE_AFTER_NS {
-                live.push((at_ns, peer, Report::of_text(&report)));
+                live.push((at_ns, peer, report));
             }
         }
         // A front that was started again has two rows for some seconds.
@@ -195,15 +195,13 @@ impl Member {
         if known.number != request.number {
             return Ok(CatalogueOutcome::Outdated);
         }
-        if known.entries.len() + request.changes.len() > ENTRIES_MAX {
+        let after = known.with(&request.changes);
+        if after.entries.len() > ENTRIES_MAX.max(known.entries.len()) {
             return Err(format!("there may be at most {ENTRIES_MAX} levels and attachments: drop some"));
         }
         match self.tables.change(known.version, &request.changes).await? {
             WriteOutcome::Applied => {
-                let mut catalogue = FleetCatalogue::clone(&known);
-                (catalogue.number, catalogue.version) = (known.number + 1, known.version + 1);
-                catalogue.apply(&request.changes);
-                self.publish(catalogue);
+                self.publish(after);
                 Ok(CatalogueOutcome::Applied(known.number + 1))
             }
             outcome => {

@@ -105,14 +105,17 @@ impl FleetCatalogue {
         changes.iter().all(|change| value(change) == change.value.as_ref())
     }
 
-    fn apply(&mut self, changes: &[EntryChange]) {
+    /// Returns the next catalogue, with changes.
+    fn with(&self, changes: &[EntryChange]) -> FleetCatalogue {
+        let mut entries = self.entries.clone();
         for EntryChange { kind, name, value } in changes {
             let key = (*kind, name.clone());
             match value {
-                Some(value) => drop(self.entries.insert(key, value.clone())),
-                None => drop(self.entries.remove(&key)),
+                Some(value) => drop(entries.insert(key, value.clone())),
+                None => drop(entries.remove(&key)),
             }
         }
+        FleetCatalogue { number: self.number + 1, version: self.version + 1, entries }
     }
 }
 
@@ -249,5 +252,26 @@ impl Fleet {
     /// Adds to the report of this front.
     pub(crate) fn report(&self, add: impl FnOnce(&mut Report)) {
         add(&mut self.own.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_catalogue_has_the_changes() {
+        let change = |name: &str, value: Option<&str>| EntryChange {
+            kind: EntryKind::Level,
+            name: name.to_owned(),
+            value: value.map(str::to_owned),
+        };
+        let first = FleetCatalogue::default().with(&[change("a", Some("1")), change("b", Some("2"))]);
+        let second = first.with(&[change("a", None), change("b", Some("3")), change("c", None)]);
+        let level = |name: &str| (EntryKind::Level, name.to_owned());
+        assert_eq!(second.entries, [(level("b"), "3".to_owned())].into());
+        assert_eq!((first.version, second.version, second.number), (1, 2, 2));
+        assert!(second.has(&[change("a", None), change("b", Some("3"))]));
+        assert!(!second.has(&[change("b", Some("2"))]) && !second.has(&[change("d", Some("4"))]));
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sched::cluster::{Holder, LeaseWrite, WriteOutcome};
+use schema::names::always_quoted;
 use scylla::client::session::Session;
 use scylla::deserialize::row::DeserializeRow;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
@@ -22,7 +23,7 @@ use scylla::statement::{Consistency, SerialConsistency};
 use scylla::value::{CqlValue, Row};
 use uuid::Uuid;
 
-use super::{EntryChange, EntryKind, Peer};
+use super::{EntryChange, EntryKind, Peer, Report};
 use crate::refused::one_line;
 
 /// Session of the control thread, which replaces it when addresses of nodes change.
@@ -74,8 +75,7 @@ pub(super) struct CatalogueRows {
 pub(super) struct FrontRow {
     pub(super) peer: Peer,
     pub(super) beat: i64,
-    /// A [`super::Report`].
-    pub(super) report: String,
+    pub(super) report: Report,
 }
 
 /// Row of a level's lease.
@@ -101,16 +101,16 @@ impl Tables {
         user: Option<&str>,
         nodes: &BTreeMap<&str, usize>,
     ) -> Result<Tables, String> {
-        let tables = Tables { session, keyspace: format!("\"{}\"", keyspace.replace('"', "\"\"")) };
+        let tables = Tables { session, keyspace: always_quoted(keyspace) };
         let known = tables.known(keyspace).await?;
         let replication = replication(nodes);
         let refused = |error: ExecutionError| match of_node(&error) {
             Some(DbError::Unauthorized) => {
-                let role = user.unwrap_or("anonymous").replace('"', "\"\"");
+                let role = always_quoted(user.unwrap_or("anonymous"));
                 format!(
                     "the role of this front may not create its tables ({}): let a superuser of the cluster run \
                      CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}; GRANT ALL ON \
-                     KEYSPACE {keyspace} TO \"{role}\"",
+                     KEYSPACE {keyspace} TO {role}",
                     one_line(&error),
                     keyspace = tables.keyspace
                 )
@@ -214,8 +214,7 @@ impl Tables {
         batch.set_consistency(Consistency::Quorum);
         batch.set_serial_consistency(Some(SerialConsistency::Serial));
         batch.set_request_timeout(Some(ANSWER_WITHIN));
-        let condition = if expected == 0 { "null".to_owned() } else { expected.to_string() };
-        let version = expected + 1;
+        let (condition, version) = (condition(expected), expected + 1);
         batch.append_statement(Statement::new(format!(
             "UPDATE {table} SET version = {version}, format = {FORMAT} WHERE id = 0 IF version = {condition}"
         )));
@@ -292,7 +291,7 @@ impl Tables {
             let address = SocketAddr::new(ip?, u16::try_from(port?).ok()?);
             let (datacenter, rack) = (datacenter?.into(), rack?.into());
             let peer = Peer { front, host_id: host_id?, address, datacenter, rack };
-            Some(FrontRow { peer, beat: beat?, report: report? })
+            Some(FrontRow { peer, beat: beat?, report: Report::of_text(&report?) })
         };
         Ok(rows.into_iter().filter_map(row).collect())
     }
@@ -325,7 +324,7 @@ impl Tables {
 
     /// Writes the lease of a level, if it has the expected version.
     pub(super) async fn write_lease(&self, level: &str, write: &LeaseWrite) -> WriteOutcome {
-        let condition = if write.expected == 0 { "null".to_owned() } else { write.expected.to_string() };
+        let condition = condition(write.expected);
         let text = format!(
             "UPDATE {}.leases SET version = {}, holders = ? WHERE service_level = ? IF version = {condition}",
             self.keyspace,
@@ -370,6 +369,11 @@ impl Tables {
     fn failed(&self, error: &dyn std::fmt::Display) -> String {
         format!("the tables of the fleet in {} cannot be used: {}", self.keyspace, one_line(error))
     }
+}
+
+/// Returns the value in the condition of a write to a row with this version; 0: there is none.
+fn condition(version: i64) -> String {
+    if version == 0 { "null".to_owned() } else { version.to_string() }
 }
 
 /// Returns the error of a node, if it is one.

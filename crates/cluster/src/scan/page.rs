@@ -76,7 +76,6 @@ pub(crate) struct Page {
 struct PreparedScan {
     id: Vec<u8>,
     metadata_id: Vec<u8>,
-    class: ClassId,
 }
 
 /// A scan on one core.
@@ -145,11 +144,15 @@ impl CoreScan {
         let order = ReplicaOrder::LeastLoaded;
         let effective = self.effective();
         let tag = effective.spec.tag.as_ref();
-        let is_local = matches!(self.consistency, Consistency::LocalOne | Consistency::LocalQuorum);
-        if let Some(tag) = tag.filter(|tag| !is_local && tag.datacenters().next().is_some()) {
+        // ONE may be answered by other datacenters, as the scan does not judge their replicas.
+        let is_one = self.consistency == Consistency::One;
+        let expected =
+            self.consistency.in_one_datacenter().or_else(|| is_one.then_some(Consistency::LocalOne));
+        let tag_of_datacenter = tag.filter(|tag| tag.datacenters().next().is_some());
+        if let (Some(tag), Some(expected)) = (tag_of_datacenter, expected) {
             return Err(Error::Invalid(format!(
                 "the tag '{tag}' of the session's service level excludes consistency {}, which depends on other \
-                 datacenters: SET consistency = 'LOCAL_QUORUM'",
+                 datacenters: SET consistency = '{expected}'",
                 self.consistency
             )));
         }
@@ -227,7 +230,9 @@ impl CoreScan {
                 }
             };
             let body = self.body(connection, &prepared, request, rows)?;
-            let place = node.place(effective, prepared.class, until_ns).await?;
+            // The classes of statements are for those that clients prepare.
+            let class = ClassId::of_opcode(Opcode::Execute as u8);
+            let place = node.place(effective, class, until_ns).await?;
             let sent = connection.send(Opcode::Execute, Flags::default(), &body, place)?;
             let lost = Err(Refusal::Lost(connection.node));
             let answer = sent.await.unwrap_or(lost).inspect_err(|refusal| {
@@ -273,11 +278,9 @@ impl CoreScan {
         if let Some(columns) = &prepared.result.columns {
             self.shape.check(columns).map_err(Failed::Finally)?;
         }
-        let number = self.front.shared().plans.number_of(prepared.id);
         let prepared = Rc::new(PreparedScan {
             id: prepared.id.to_vec(),
             metadata_id: prepared.result_metadata_id.to_vec(),
-            class: ClassId::of_statement(number, Opcode::Execute as u8),
         });
         *self.prepared.borrow_mut() = Some(prepared.clone());
         Ok(prepared)

@@ -2,15 +2,15 @@
 //! of a page to a batch.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{Schema as ArrowSchema, SchemaRef};
+use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use columns::ColumnBuilder;
 use engine::Error;
-use engine::scan::{TableScan, schema_of};
+use engine::scan::TableScan;
 use schema::CqlType;
+use schema::names::always_quoted;
 use wire::{ColumnsRef, ReceivedRows};
 
 use crate::catalog::ClusterTable;
@@ -46,19 +46,9 @@ impl Shape {
     /// # Errors
     /// A column does not exist.
     pub(crate) fn new(table: ClusterTable, scan: &TableScan) -> Result<Shape, Error> {
-        let def = &table.def;
-        let count = def.columns.len();
-        let asked = scan.columns.iter().chain(scan.filters.iter().map(|filter| &filter.column));
-        if let Some(column) = asked.copied().find(|column| *column >= count) {
-            return Err(Error::Invalid(format!(
-                "{}.{} has no column {column}: it has {count}",
-                def.keyspace, def.name
-            )));
-        }
-        let all = schema_of(def, scan.scale);
-        let fields: Vec<_> = scan.columns.iter().map(|column| all.fields()[*column].clone()).collect();
+        let schema = scan.schema(&table.def)?;
         let selected = if scan.columns.is_empty() { vec![0] } else { scan.columns.clone() };
-        Ok(Shape { schema: Arc::new(ArrowSchema::new(fields)), selected, scale: scan.scale, table })
+        Ok(Shape { schema, selected, scale: scan.scale, table })
     }
 
     /// Returns the name of the table, for messages.
@@ -74,10 +64,10 @@ impl Shape {
     /// of tokens.
     pub(crate) fn text(&self, pushed: &Pushed) -> ScanText {
         let def = &self.table.def;
-        let name = |column: &usize| quoted(&def.columns[*column].name);
+        let name = |column: &usize| always_quoted(&def.columns[*column].name);
         let list = |columns: &[usize]| columns.iter().map(name).collect::<Vec<_>>().join(", ");
         let key: Vec<usize> = (0..def.partition_key().count()).collect();
-        let from = format!("{}.{}", quoted(&def.keyspace), quoted(&def.name));
+        let from = format!("{}.{}", always_quoted(&def.keyspace), always_quoted(&def.name));
         let mut text = format!("SELECT {} FROM {from} WHERE ", list(&self.selected));
         let mut markers: Vec<CqlType> = Vec::new();
         if pushed.keys.is_some() {
@@ -166,11 +156,6 @@ impl Shape {
     }
 }
 
-/// Returns a name in quotes: it may be a reserved word.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
 /// Returns true if types are the same to the protocol, which does not show `frozen`.
 pub(crate) fn is_same(own: &CqlType, theirs: &CqlType) -> bool {
     let (own, theirs) = (own.thawed(), theirs.thawed());
@@ -189,6 +174,8 @@ pub(crate) fn is_same(own: &CqlType, theirs: &CqlType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use std::collections::BTreeMap;
 
     use arrow_array::Array;
@@ -371,11 +358,5 @@ mod tests {
         let counted = batch(shape(&types, &[], Vec::new()), page(Version::V5, &types[..1], &rows));
         let counted = counted.expect("three rows");
         assert_eq!((counted.num_rows(), counted.num_columns()), (3, 0));
-    }
-
-    #[test]
-    fn names_are_quoted() {
-        assert_eq!(quoted("order"), "\"order\"");
-        assert_eq!(quoted("a\"b"), "\"a\"\"b\"");
     }
 }

@@ -16,10 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_schema::{Schema as ArrowSchema, SchemaRef};
-use engine::scan::{
-    BatchSource, Filter, NextBatch, TableScan, TableSnapshot, TableStatistics, columns_of, schema_of,
-};
+use arrow_schema::SchemaRef;
+use engine::scan::{BatchSource, Filter, NextBatch, TableScan, TableSnapshot, TableStatistics};
 use engine::{Engine, Error, Viewer};
 use schema::{ColumnKind, Sharding, TableDef};
 use storage::{BatchRequest, BatchScan, BatchSnapshot, TableId};
@@ -109,7 +107,7 @@ impl Embedded {
 impl TableSnapshot for ShardSnapshot {
     fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
         let def = self.def.clone();
-        let schema = schema_of_scan(&def, scan)?;
+        let schema = scan.schema(&def)?;
         let (columns, shown) = columns::of_storage(&def, &scan.columns);
         let Reach { tokens, clustering, conditions } =
             bounds::reach(&def, scan.tokens.clone(), &scan.filters)?;
@@ -128,21 +126,6 @@ impl TableSnapshot for ShardSnapshot {
         let scan = self.snapshot.scan(request);
         Ok(Box::new(ShardBatches { scan, scale, shown, def, schema, ownership, tokens, filters, left }))
     }
-}
-
-/// Returns the Arrow schema of the requested columns.
-fn schema_of_scan(def: &TableDef, scan: &TableScan) -> Result<SchemaRef, Error> {
-    let count = columns_of(def).len();
-    let asked = scan.columns.iter().chain(scan.filters.iter().map(|filter| &filter.column));
-    if let Some(column) = asked.copied().find(|column| *column >= count) {
-        return Err(Error::Invalid(format!(
-            "{}.{} has no column {column}: it has {count}",
-            def.keyspace, def.name
-        )));
-    }
-    let all = schema_of(def, scan.scale);
-    let fields: Vec<_> = scan.columns.iter().map(|column| all.fields()[*column].clone()).collect();
-    Ok(Arc::new(ArrowSchema::new(fields)))
 }
 
 fn batch_rows(scan: &TableScan) -> usize {

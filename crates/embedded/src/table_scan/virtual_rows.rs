@@ -13,7 +13,7 @@ use engine::{Error, RowChunks, StreamedRows, Subject, Viewer, VirtualRow, Virtua
 use lanes::sync::cross;
 use schema::{CqlType, TableDef};
 
-use super::{batch_rows, schema_of_scan};
+use super::batch_rows;
 use crate::Embedded;
 
 struct VirtualBatches {
@@ -103,7 +103,7 @@ impl VirtualSnapshot {
 impl TableSnapshot for VirtualSnapshot {
     fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
         let def = &self.rows.def;
-        let schema = schema_of_scan(def, scan)?;
+        let schema = scan.schema(def)?;
         let limit = scan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let columns = scan.columns.iter().map(|at| (*at, def.columns[*at].ty.clone())).collect();
         let (rows, batch_rows) = (self.rows.clone(), batch_rows(scan));

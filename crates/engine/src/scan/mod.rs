@@ -48,6 +48,26 @@ pub struct TableScan {
     pub bypass_cache: bool,
 }
 
+impl TableScan {
+    /// Returns the Arrow schema of the batches.
+    ///
+    /// # Errors
+    /// A column of the scan does not exist.
+    pub fn schema(&self, def: &TableDef) -> Result<SchemaRef, Error> {
+        let all = schema_of(def, self.scale);
+        let count = all.fields().len();
+        let asked = self.columns.iter().chain(self.filters.iter().map(|filter| &filter.column));
+        if let Some(column) = asked.copied().find(|column| *column >= count) {
+            return Err(Error::Invalid(format!(
+                "{}.{} has no column {column}: it has {count}",
+                def.keyspace, def.name
+            )));
+        }
+        let fields: Vec<_> = self.columns.iter().map(|column| all.fields()[*column].clone()).collect();
+        Ok(Arc::new(ArrowSchema::new(fields)))
+    }
+}
+
 /// Condition on a column: its value is not null and lies within these bounds. Equality has the same
 /// value as both included bounds. Bounds are serialized CQL values in the order of CQL
 /// (`schema::value::compare`). For some types it differs from Arrow's: see [`arrow::keeps_order`].

@@ -47,12 +47,11 @@ pub(crate) async fn log_in(
     let password = connection.next().await?.body.password().map_err(fatal)?;
     let login = ClusterLogin { address: peer.ip(), version, name: user, password: &password };
     match here.access.log_in_at_cluster(front, login).await {
-        Ok(Ok(role)) => {
-            let login = here.access.relayed(user).expect("its roles were copied");
+        Ok(Ok((login, role))) => {
             sql.audit_login(peer, user, None);
             Ok((login, role))
         }
-        Ok(Err(refusal @ (Refusal::Answered(_) | Refusal::Credentials(_)))) => {
+        Ok(Err(refusal @ Refusal::Credentials(_))) => {
             sql.audit_login(peer, user, Some("refused by the cluster"));
             add(&here.counts.auth_failures, 1);
             lanes::time::sleep(sql.config().auth_failure_delay).await;

@@ -41,21 +41,6 @@ const fn setting(name: &'static str, default: &'static str, kind: SettingKind, i
     Setting { name, default, kind, is_reported }
 }
 
-/// Consistency of the pages of scans, unless the session sets another.
-const CONSISTENCY_DEFAULT: Consistency = Consistency::LocalOne;
-
-/// Levels of reads. SERIAL reads one partition at a time.
-const CONSISTENCIES: [Consistency; 8] = [
-    Consistency::One,
-    Consistency::Two,
-    Consistency::Three,
-    Consistency::Quorum,
-    Consistency::All,
-    Consistency::LocalQuorum,
-    Consistency::EachQuorum,
-    Consistency::LocalOne,
-];
-
 const SETTINGS: [Setting; 31] = [
     setting("service_level", "", SettingKind::Text, false),
     setting("bypass_cache", "off", SettingKind::Switch, false),
@@ -174,7 +159,7 @@ impl Settings {
 
     /// Returns the consistency of the pages of scans in front of a cluster.
     pub(crate) fn consistency(&self) -> Consistency {
-        consistency(self.get("consistency")).unwrap_or(CONSISTENCY_DEFAULT)
+        consistency(self.get("consistency")).expect("a value that was accepted, or the default")
     }
 
     /// Returns a time limit. `None` if it is 0, which means unlimited.
@@ -245,7 +230,7 @@ fn accepted(setting: &Setting, value: &str) -> Result<String, Failure> {
             if same { Ok(setting.default.to_owned()) } else { Err(invalid()) }
         }
         SettingKind::Consistency => consistency(value).map(|level| level.to_string()).ok_or_else(|| {
-            let names = CONSISTENCIES.map(|level| level.to_string()).join(", ");
+            let names = consistencies().map(|level| level.to_string()).collect::<Vec<_>>().join(", ");
             invalid().with_hint(&format!("Available values: {names}."))
         }),
         SettingKind::Fixed => {
@@ -255,8 +240,13 @@ fn accepted(setting: &Setting, value: &str) -> Result<String, Failure> {
     }
 }
 
+/// Returns the levels of reads of many partitions: SERIAL reads one at a time, ANY is for writes.
+fn consistencies() -> impl Iterator<Item = Consistency> {
+    Consistency::ALL.into_iter().filter(|level| !level.is_serial() && *level != Consistency::Any)
+}
+
 fn consistency(name: &str) -> Option<Consistency> {
-    CONSISTENCIES.into_iter().find(|level| level.to_string().eq_ignore_ascii_case(name))
+    consistencies().find(|level| level.to_string().eq_ignore_ascii_case(name))
 }
 
 fn switch(value: &str) -> Option<&'static str> {
