@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use frontdoor::{ReadHalf, WriteHalf};
+use lanes::sync::Notify;
 use lanes::sync::oneshot::Receiver;
 use lanes::{DeferredWork, Group};
 use tokio::io::AsyncReadExt;
@@ -22,8 +23,8 @@ use crate::node::Place;
 use crate::streams::{Answered, Streams};
 use crate::tls::NodeTls;
 
-/// Bytes of requests that wait for a node to read them, at most. A node that does not read gets no
-/// more.
+/// Bytes of requests that wait for a node to read them. Beyond it, requests of clients wait with
+/// their places until half of them were read, or the connection ends.
 const UNSENT_BYTES_MAX: usize = 4 << 20;
 
 /// Capacity of the input buffer, bytes.
@@ -76,6 +77,9 @@ pub(crate) struct NodeConnection {
     /// True while the buffer waits to be sent.
     is_sending: Cell<bool>,
     is_closed: Cell<bool>,
+    /// Wakes requests that wait for the node to read others: at most as many as the windows of a
+    /// node have places.
+    room: Notify,
     /// Time of the last request, ns of the monotonic clock.
     used_ns: Cell<u64>,
     /// Time of the last bytes from the node, ns of the monotonic clock.
@@ -106,6 +110,7 @@ impl NodeConnection {
             streams: RefCell::default(),
             is_sending: Cell::new(false),
             is_closed: Cell::new(false),
+            room: Notify::new(),
             used_ns: Cell::new(lanes::time::monotonic_ns()),
             heard_ns: Cell::new(lanes::time::monotonic_ns()),
             arrived_ns: Cell::new(0),
@@ -150,17 +155,22 @@ impl NodeConnection {
         self.used_ns.get()
     }
 
-    /// Sends a message whose body is copied. `place` is kept until its answer comes.
+    /// Sends a message whose body is copied, once the node has read enough of those before.
+    /// `place` is kept until its answer comes.
     ///
     /// # Errors
-    /// [`Refusal::Unsent`]: the connection is closed or full, or the body too long.
-    pub(crate) fn send(
+    /// [`Refusal::Unsent`]: the connection is closed or has no free stream, or the body is too
+    /// long.
+    pub(crate) async fn send(
         self: &Rc<Self>,
         opcode: Opcode,
         flags: Flags,
         body: &[u8],
         place: Place,
     ) -> Result<Receiver<Answered>, Refusal> {
+        while self.is_open() && self.encoder.borrow().pending() > UNSENT_BYTES_MAX {
+            self.room.notified().await;
+        }
         self.write(Some(place), |encoder, stream| encoder.relay(stream, opcode, flags, body))
     }
 
@@ -180,9 +190,6 @@ impl NodeConnection {
             return Err(Refusal::Unsent(format!("the connection to the node {} was lost", self.node)));
         }
         let mut encoder = self.encoder.borrow_mut();
-        if encoder.pending() > UNSENT_BYTES_MAX {
-            return Err(Refusal::Unsent(format!("the node {} does not read its requests", self.node)));
-        }
         let full = || Refusal::Unsent(format!("all streams to the node {} are in use", self.node));
         let (stream, receiver) = self.streams.borrow_mut().take(place).ok_or_else(full)?;
         if let Err(error) = write(&mut encoder, stream) {
@@ -208,10 +215,7 @@ impl NodeConnection {
         let mut encoder = self.encoder.borrow_mut();
         let out = encoder.finish();
         let mut left = socket.round_bytes_max();
-        while !out.is_empty() {
-            if left == 0 {
-                return Ok(false);
-            }
+        while !out.is_empty() && left > 0 {
             let round = left.min(out.len());
             match socket.try_write(&out[..round]) {
                 Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
@@ -219,11 +223,14 @@ impl NodeConnection {
                     bytes::Buf::advance(out, n);
                     left -= n;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        if out.len() <= UNSENT_BYTES_MAX / 2 {
+            self.room.notify_waiters();
+        }
+        Ok(out.is_empty())
     }
 
     /// Sends the rest of the buffer, as the socket takes it.
@@ -350,6 +357,7 @@ impl NodeConnection {
         if let Ok(mut encoder) = self.encoder.try_borrow_mut() {
             encoder.finish().clear();
         }
+        self.room.notify_waiters();
     }
 
     /// Returns the version of the protocol.

@@ -126,12 +126,15 @@ impl Front {
                 // It was lost during the wait.
                 false => Box::pin(connect(node.address)).await,
             };
-            let sent = connection.and_then(|connection| {
-                let sent = connection.send(request.opcode, request.flags, &request.body, place)?;
-                Ok((connection, sent))
-            });
+            let sent = match connection {
+                Ok(connection) => {
+                    let sent = connection.send(request.opcode, request.flags, &request.body, place).await;
+                    sent.map(|sent| (connection, sent))
+                }
+                Err(refusal) => Err(refusal),
+            };
             let (connection, sent) = match sent.map_err(|refusal| node.judge(refusal)) {
-                // The node does not read, or is not reached any more.
+                // The node is not reached any more.
                 Err(Refusal::Unsent(_)) if attempts > 1 => {
                     attempts -= 1;
                     continue;

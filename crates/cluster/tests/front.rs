@@ -904,6 +904,30 @@ fn read_of_a_silent_node_is_sent_to_the_next_one() {
 }
 
 #[test]
+fn requests_wait_for_a_node_that_reads_slowly() {
+    on_lane(|| async {
+        let node = Node::start(|text| match text {
+            "QUERY slow" => Act::Later(Duration::from_millis(200)),
+            _ => Act::Void,
+        });
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        let long = format!("INSERT {}", "x".repeat(700_000));
+        let send = |text: String| {
+            let (front, role) = (front.clone(), role.clone());
+            let sent = async move { front.send(&role, &query(&text, false, None)).await };
+            lanes::spawn(Group::CONTROL, sent)
+        };
+        let slow = send("slow".to_owned());
+        node.wait(|node| node.count("QUERY slow") == 1).await;
+        let tasks: Vec<_> = (0..20).map(|_| send(long.clone())).collect();
+        for task in tasks.into_iter().chain([slow]) {
+            assert!(is_void(&task.await.expect("an answer")));
+        }
+    });
+}
+
+#[test]
 fn large_answers_are_refused_beyond_their_memory_and_the_connection_goes_on() {
     on_lane(|| async {
         let node = Node::start(|text| match text {

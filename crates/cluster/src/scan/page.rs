@@ -233,7 +233,7 @@ impl CoreScan {
             // The classes of statements are for those that clients prepare.
             let class = ClassId::of_opcode(Opcode::Execute as u8);
             let place = node.place(effective, class, until_ns).await?;
-            let sent = connection.send(Opcode::Execute, Flags::default(), &body, place)?;
+            let sent = connection.send(Opcode::Execute, Flags::default(), &body, place).await?;
             let lost = Err(Refusal::Lost(connection.node));
             let answer = sent.await.unwrap_or(lost).inspect_err(|refusal| {
                 if matches!(refusal, Refusal::Lost(_)) {
