@@ -15,7 +15,7 @@ use workload::{Effective, Levels};
 
 use crate::attempts::Attempts;
 use crate::cancel::CancelFn;
-use crate::catalogue::Membership;
+use crate::catalog::Membership;
 use crate::change::Writer;
 use crate::login::{Identity, Login, View};
 use crate::plan::{Actor, denied, missing_level};

@@ -9,7 +9,7 @@ use cluster::{ClusterRole, Fleet, PublishedTopology};
 use engine::{About, Error, Viewer};
 
 use crate::access::Access;
-use crate::catalogue::Membership;
+use crate::catalog::Membership;
 use crate::change::Job;
 use crate::login::Login;
 use crate::plan::{Actor, copy_edits, unused_copies};
@@ -43,7 +43,7 @@ impl Access {
     /// levels those of a fleet. On core 0, once. Without a fleet, the levels are this server's own.
     ///
     /// # Errors
-    /// Those of [`Access::adopt_catalogue`].
+    /// Those of [`Access::adopt_catalog`].
     pub async fn follow_cluster(
         &self,
         topology: Arc<PublishedTopology>,
@@ -53,7 +53,7 @@ impl Access {
         if let Some(fleet) = fleet {
             let _ = self.shared.membership.set(Membership::new(fleet));
         }
-        self.adopt_catalogue().await
+        self.adopt_catalog().await
     }
 
     pub(crate) fn follows_cluster(&self) -> bool {

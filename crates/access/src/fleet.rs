@@ -1,25 +1,25 @@
-//! Levels and attachments that several servers in front of one cluster share. The catalogue of the
+//! Levels and attachments that several servers in front of one cluster share. The catalog of the
 //! fleet decides, and the tables of this server are a copy of it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cluster::CatalogueOutcome;
+use cluster::CatalogOutcome;
 use engine::Error;
 
 use crate::access::Access;
-use crate::catalogue::{changes, edits_to};
+use crate::catalog::{changes, edits_to};
 use crate::roles::Edit;
 
 impl Access {
-    /// Takes over the catalogue of the fleet, if it has changed. On core 0. Does nothing without a
+    /// Takes over the catalog of the fleet, if it has changed. On core 0. Does nothing without a
     /// fleet.
     ///
     /// # Errors
     /// An entry is not valid here, such as an option of a later version; or all levels would exceed
     /// their memory. All levels stay as they were.
-    pub async fn adopt_catalogue(&self) -> Result<(), Error> {
+    pub async fn adopt_catalog(&self) -> Result<(), Error> {
         let Some(membership) = self.shared.membership.get() else { return Ok(()) };
-        if membership.adopted.load(Relaxed) == membership.fleet.catalogue().number {
+        if membership.adopted.load(Relaxed) == membership.fleet.catalog().number {
             return Ok(());
         }
         let _guard = self.take_change_lock().await;
@@ -29,20 +29,20 @@ impl Access {
     /// Does the same. The caller holds the lock of changes.
     async fn adopt(&self) -> Result<(), Error> {
         let Some(membership) = self.shared.membership.get() else { return Ok(()) };
-        let catalogue = membership.fleet.catalogue();
+        let catalog = membership.fleet.catalog();
         let before = self.snapshot();
-        let edits = edits_to(&before.roles, &self.shared.levels.catalog(), &catalogue)?;
+        let edits = edits_to(&before.roles, &self.shared.levels.catalog(), &catalog)?;
         self.check_bytes(&before.roles, &edits)?;
         self.write(edits).await?;
-        membership.adopted.store(catalogue.number, Relaxed);
+        membership.adopted.store(catalog.number, Relaxed);
         Ok(())
     }
 
-    /// Makes planned edits in the catalogue of the fleet, and then here. False: the catalogue has
+    /// Makes planned edits in the catalog of the fleet, and then here. False: the catalog has
     /// changed, and the edits have to be planned again. The caller holds the lock of changes.
     ///
     /// # Errors
-    /// The catalogue cannot be changed now; or the tables of this server cannot be.
+    /// The catalog cannot be changed now; or the tables of this server cannot be.
     pub(crate) async fn share_and_write(&self, edits: Vec<Edit>) -> Result<bool, Error> {
         let changes = changes(&edits);
         let Some(membership) = self.shared.membership.get().filter(|_| !changes.is_empty()) else {
@@ -53,12 +53,12 @@ impl Access {
             Error::Server(format!("The service levels of all fronts cannot be changed now: {reason}"))
         };
         match membership.fleet.change(adopted, changes).await.map_err(refused)? {
-            CatalogueOutcome::Applied(number) => {
+            CatalogOutcome::Applied(number) => {
                 self.write(edits).await?;
                 membership.adopted.store(number, Relaxed);
                 Ok(true)
             }
-            CatalogueOutcome::Outdated => self.adopt().await.map(|()| false),
+            CatalogOutcome::Outdated => self.adopt().await.map(|()| false),
         }
     }
 }

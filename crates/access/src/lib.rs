@@ -16,7 +16,7 @@ mod audit;
 mod authenticate;
 mod authorize;
 mod cancel;
-mod catalogue;
+mod catalog;
 mod change;
 mod cluster_login;
 mod cluster_roles;

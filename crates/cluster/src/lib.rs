@@ -59,7 +59,7 @@ pub use choice::ReplicaOrder;
 pub use control::{Account, Control, ControlOptions, Notice, Refresh};
 pub use engine::ClusterEngine;
 pub use events::{Heard, follow_events};
-pub use fleet::{CatalogueOutcome, EntryChange, EntryKind, Fleet, FleetCatalogue, FleetOptions, Peer};
+pub use fleet::{CatalogOutcome, EntryChange, EntryKind, Fleet, FleetCatalog, FleetOptions, Peer};
 pub use front::Front;
 pub use granted::ClusterRole;
 pub use key::RoutingKey;

@@ -1,5 +1,5 @@
 //! Other servers in front of the same cluster. Together they look like a cluster to drivers, each
-//! as a node with its part of the ring. The catalogue that they share is taken over here.
+//! as a node with its part of the ring. The catalog that they share is taken over here.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -20,24 +20,24 @@ use crate::system::Shown;
 /// Interval of the checks for changes, which the control thread reads every second.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// Checks after which a catalogue that was refused is tried again: memory may have become free.
+/// Checks after which a catalog that was refused is tried again: memory may have become free.
 const TRY_AGAIN_AFTER: u32 = 50;
 
 /// Tokens of a server.
 const TOKENS: u64 = 16;
 
-/// Follows the catalogue and the other servers, until the server stops. Called on core 0.
+/// Follows the catalog and the other servers, until the server stops. Called on core 0.
 pub(crate) async fn follow(shared: Arc<ServerShared>, access: Rc<Access>, fleet: Arc<Fleet>) {
     let mut known = Arc::new(Vec::new());
     let (mut refused, mut checks) = (None, 0);
     loop {
         lanes::time::sleep(CHECK_EVERY).await;
         checks += 1;
-        let number = fleet.catalogue().number;
-        // Each try reads the whole catalogue.
+        let number = fleet.catalog().number;
+        // Each try reads the whole catalog.
         if refused != Some(number) || checks >= TRY_AGAIN_AFTER {
             checks = 0;
-            let adopted = access.adopt_catalogue().await;
+            let adopted = access.adopt_catalog().await;
             log_adopted(&shared.logger, &adopted, refused.is_some());
             refused = adopted.is_err().then_some(number);
         }

@@ -92,7 +92,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Refuses a tag without nodes. Stored levels are not checked, so that a catalogue can be read
+    /// Refuses a tag without nodes. Stored levels are not checked, so that a catalog can be read
     /// while nodes are away.
     fn check_tag(&self, spec: &LevelSpec) -> Result<(), Error> {
         let Some(tag) = &spec.tag else { return Ok(()) };

@@ -134,7 +134,7 @@ impl<'a> Other<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::FleetCatalogue;
+    use crate::fleet::FleetCatalog;
 
     fn node(number: u8) -> SocketAddr {
         ([10, 0, 0, number], 9042).into()
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn mean_demand_is_published_every_second_and_forgotten_later() {
-        let (fleet, _) = Fleet::new(FleetCatalogue::default());
+        let (fleet, _) = Fleet::new(FleetCatalog::default());
         let mut demand = FleetDemand::new(fleet.clone());
         // Rounds of a second, until the first one of the next second.
         let mut second = |of_cores: [u32; 2]| {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn window_is_the_lower_median_of_the_fronts() {
-        let (fleet, _) = Fleet::new(FleetCatalogue::default());
+        let (fleet, _) = Fleet::new(FleetCatalog::default());
         let other = |number, window| {
             let demand = NodeDemand { window, ..NodeDemand::default() };
             let nodes = BTreeMap::from([(node(1), demand)]);

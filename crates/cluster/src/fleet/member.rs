@@ -1,5 +1,5 @@
 //! Work of one front as a member of its fleet, on the control thread: a round every second, and
-//! changes of the catalogue as they come.
+//! changes of the catalog as they come.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::leases::Leases;
 use super::tables::{CurrentSession, ENTRIES_MAX, FrontRow, Tables};
-use super::{CatalogueOutcome, ChangeRequest, Fleet, FleetCatalogue, FleetOptions, Peer, Report};
+use super::{CatalogOutcome, ChangeRequest, Fleet, FleetCatalog, FleetOptions, Peer, Report};
 
 /// Interval of the rounds.
 const ROUND_EVERY: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(crate) struct Member {
     options: FleetOptions,
     datacenter: Arc<str>,
     requests: RefCell<Option<mpsc::UnboundedReceiver<ChangeRequest>>>,
-    /// Held by each reading and change of the catalogue, so that one is published after the other.
+    /// Held by each reading and change of the catalog, so that one is published after the other.
     order: tokio::sync::Mutex<()>,
 }
 
@@ -43,7 +43,7 @@ struct Seen {
 }
 
 impl Member {
-    /// Opens the tables, and reads the catalogue. `nodes`: the number of nodes in each datacenter.
+    /// Opens the tables, and reads the catalog. `nodes`: the number of nodes in each datacenter.
     ///
     /// # Errors
     /// One sentence with the remedy.
@@ -55,9 +55,9 @@ impl Member {
         datacenter: Arc<str>,
     ) -> Result<Member, String> {
         let tables = Tables::open(session, &options.keyspace, user, nodes).await?;
-        let read = tables.catalogue().await?;
-        let catalogue = FleetCatalogue { number: 1, version: read.version, entries: read.entries };
-        let (fleet, requests) = Fleet::new(catalogue);
+        let read = tables.catalog().await?;
+        let catalog = FleetCatalog { number: 1, version: read.version, entries: read.entries };
+        let (fleet, requests) = Fleet::new(catalog);
         let requests = RefCell::new(Some(requests));
         Ok(Member { fleet, tables, options, datacenter, requests, order: tokio::sync::Mutex::default() })
     }
@@ -122,9 +122,9 @@ impl Member {
         let rows = leases.round(&self.tables).await?;
         self.note_fronts(rows, seen);
         let version = self.tables.version().await?.unwrap_or(0);
-        if version != self.fleet.catalogue.load().version {
+        if version != self.fleet.catalog.load().version {
             let _order = self.order.lock().await;
-            self.read_catalogue().await?;
+            self.read_catalog().await?;
         }
         Ok(())
     }
@@ -160,12 +160,12 @@ impl Member {
         self.fleet.others.store(Arc::new(others));
     }
 
-    /// Reads the catalogue, and publishes it if it is another one. The caller holds `order`.
-    async fn read_catalogue(&self) -> Result<(), String> {
-        let read = self.tables.catalogue().await?;
-        let known = self.fleet.catalogue();
+    /// Reads the catalog, and publishes it if it is another one. The caller holds `order`.
+    async fn read_catalog(&self) -> Result<(), String> {
+        let read = self.tables.catalog().await?;
+        let known = self.fleet.catalog();
         if (known.version, &known.entries) != (read.version, &read.entries) {
-            self.publish(FleetCatalogue {
+            self.publish(FleetCatalog {
                 number: known.number + 1,
                 version: read.version,
                 entries: read.entries,
@@ -174,8 +174,8 @@ impl Member {
         Ok(())
     }
 
-    fn publish(&self, catalogue: FleetCatalogue) {
-        self.fleet.catalogue.store(Arc::new(catalogue));
+    fn publish(&self, catalog: FleetCatalog) {
+        self.fleet.catalog.store(Arc::new(catalog));
     }
 
     async fn make_changes(&self, mut requests: mpsc::UnboundedReceiver<ChangeRequest>) {
@@ -190,10 +190,10 @@ impl Member {
     }
 
     /// Makes a change. The caller holds `order`.
-    async fn change(&self, request: &ChangeRequest) -> Result<CatalogueOutcome, String> {
-        let known = self.fleet.catalogue();
+    async fn change(&self, request: &ChangeRequest) -> Result<CatalogOutcome, String> {
+        let known = self.fleet.catalog();
         if known.number != request.number {
-            return Ok(CatalogueOutcome::Outdated);
+            return Ok(CatalogOutcome::Outdated);
         }
         let after = known.with(&request.changes);
         if after.entries.len() > ENTRIES_MAX.max(known.entries.len()) {
@@ -202,19 +202,19 @@ impl Member {
         match self.tables.change(known.version, &request.changes).await? {
             WriteOutcome::Applied => {
                 self.publish(after);
-                Ok(CatalogueOutcome::Applied(known.number + 1))
+                Ok(CatalogOutcome::Applied(known.number + 1))
             }
             outcome => {
                 // The reading ends a change that is not done yet, so that it is seen or excluded.
-                self.read_catalogue().await.map_err(|reason| match outcome {
+                self.read_catalog().await.map_err(|reason| match outcome {
                     WriteOutcome::Unknown => format!("it is not known whether the change was made: {reason}"),
                     _ => reason,
                 })?;
-                let now = self.fleet.catalogue();
+                let now = self.fleet.catalog();
                 let is_ours = outcome == WriteOutcome::Unknown
                     && now.version == known.version + 1
                     && now.has(&request.changes);
-                Ok(if is_ours { CatalogueOutcome::Applied(now.number) } else { CatalogueOutcome::Outdated })
+                Ok(if is_ours { CatalogOutcome::Applied(now.number) } else { CatalogOutcome::Outdated })
             }
         }
     }

@@ -5,15 +5,15 @@
 //!   thread `control` of each front, every second
 //!    1  its row, with what its levels want of each node  ─▶ ┌─────────────────────────┐
 //!    2  rows of the leases, then of the fronts           ◀─ │ fronts      (TTL 10 s)  │
-//!    3  version of the catalogue; if it changed, all     ◀─ │ catalogue   IF version  │
+//!    3  version of the catalog; if it changed, all       ◀─ │ catalog     IF version  │
 //!    4  leases that should change                        ─▶ │ leases      IF version  │
 //!                                                           └─────────────────────────┘
 //! ```
 //!
-//! - **Catalogue.** Service levels and their attachments. A change is one conditional batch on one
+//! - **Catalog.** Service levels and their attachments. A change is one conditional batch on one
 //!   partition, so changes have one order, and each is whole. It is read SERIAL, so a reader is
 //!   never behind a change that was acknowledged. If the tables cannot be reached, fronts go on
-//!   with the last catalogue and refuse changes.
+//!   with the last catalog and refuse changes.
 //! - **Fronts.** A front that reports nothing new for five seconds of the reader's clock is gone.
 //! - **Leases** of `max_concurrency`: `sched::cluster::Lease`.
 
@@ -51,7 +51,7 @@ pub struct FleetOptions {
     pub levels: Arc<Levels>,
 }
 
-/// Kind of an entry of the catalogue.
+/// Kind of an entry of the catalog.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum EntryKind {
     /// A service level: its name, and its options as CQL.
@@ -76,7 +76,7 @@ impl EntryKind {
     }
 }
 
-/// Change of one entry of the catalogue.
+/// Change of one entry of the catalog.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryChange {
     /// Kind of the entry.
@@ -87,9 +87,9 @@ pub struct EntryChange {
     pub value: Option<String>,
 }
 
-/// Catalogue of levels and attachments, as last read.
+/// Catalog of levels and attachments, as last read.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct FleetCatalogue {
+pub struct FleetCatalog {
     /// Number of this reading in this process: a later one has a larger number.
     pub number: u64,
     /// Version in the table. 0: it was never written.
@@ -98,15 +98,15 @@ pub struct FleetCatalogue {
     pub entries: std::collections::BTreeMap<(EntryKind, String), String>,
 }
 
-impl FleetCatalogue {
+impl FleetCatalog {
     /// Returns true if a change would change nothing.
     fn has(&self, changes: &[EntryChange]) -> bool {
         let value = |change: &EntryChange| self.entries.get(&(change.kind, change.name.clone()));
         changes.iter().all(|change| value(change) == change.value.as_ref())
     }
 
-    /// Returns the next catalogue, with changes.
-    fn with(&self, changes: &[EntryChange]) -> FleetCatalogue {
+    /// Returns the next catalog, with changes.
+    fn with(&self, changes: &[EntryChange]) -> FleetCatalog {
         let mut entries = self.entries.clone();
         for EntryChange { kind, name, value } in changes {
             let key = (*kind, name.clone());
@@ -115,26 +115,26 @@ impl FleetCatalogue {
                 None => drop(entries.remove(&key)),
             }
         }
-        FleetCatalogue { number: self.number + 1, version: self.version + 1, entries }
+        FleetCatalog { number: self.number + 1, version: self.version + 1, entries }
     }
 }
 
-/// Outcome of a change of the catalogue.
+/// Outcome of a change of the catalog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CatalogueOutcome {
-    /// It was applied. The number of the catalogue that has it.
+pub enum CatalogOutcome {
+    /// It was applied. The number of the catalog that has it.
     Applied(u64),
-    /// The catalogue has changed: [`Fleet::catalogue`] has a newer one, on which the change has to
+    /// The catalog has changed: [`Fleet::catalog`] has a newer one, on which the change has to
     /// be planned again.
     Outdated,
 }
 
-/// Request for a change of the catalogue.
+/// Request for a change of the catalog.
 struct ChangeRequest {
-    /// Number of the catalogue on which it was planned.
+    /// Number of the catalog on which it was planned.
     number: u64,
     changes: Vec<EntryChange>,
-    reply: cross::Sender<Result<CatalogueOutcome, String>>,
+    reply: cross::Sender<Result<CatalogOutcome, String>>,
 }
 
 /// Another front, as it has last reported.
@@ -156,7 +156,7 @@ pub struct Peer {
 pub struct Fleet {
     /// Id of this process.
     front: Uuid,
-    catalogue: ArcSwap<FleetCatalogue>,
+    catalog: ArcSwap<FleetCatalog>,
     peers: ArcSwap<Vec<Peer>>,
     /// Demands of the other fronts.
     others: ArcSwap<Vec<(Uuid, Report)>>,
@@ -177,14 +177,14 @@ impl std::fmt::Debug for Fleet {
 }
 
 impl Fleet {
-    fn new(catalogue: FleetCatalogue) -> (Arc<Fleet>, mpsc::UnboundedReceiver<ChangeRequest>) {
+    fn new(catalog: FleetCatalog) -> (Arc<Fleet>, mpsc::UnboundedReceiver<ChangeRequest>) {
         let mut bytes = [0; 16];
         lanes::random::fill(&mut bytes);
         // Changes are made one after the other, so the queue is short.
         let (requests, receiver) = mpsc::unbounded_channel();
         let fleet = Fleet {
             front: uuid::Builder::from_random_bytes(bytes).into_uuid(),
-            catalogue: ArcSwap::from_pointee(catalogue),
+            catalog: ArcSwap::from_pointee(catalog),
             peers: ArcSwap::default(),
             others: ArcSwap::default(),
             own: Mutex::default(),
@@ -196,19 +196,19 @@ impl Fleet {
         (Arc::new(fleet), receiver)
     }
 
-    /// Returns the catalogue as last read, at most about a second old while the tables can be
+    /// Returns the catalog as last read, at most about a second old while the tables can be
     /// reached.
     #[must_use]
-    pub fn catalogue(&self) -> Arc<FleetCatalogue> {
-        self.catalogue.load_full()
+    pub fn catalog(&self) -> Arc<FleetCatalog> {
+        self.catalog.load_full()
     }
 
-    /// Changes the catalogue. `number`: that of the catalogue on which the changes were planned.
+    /// Changes the catalog. `number`: that of the catalog on which the changes were planned.
     ///
     /// # Errors
     /// One sentence: the tables cannot be reached, or it is not known whether the change was made.
-    /// [`Fleet::catalogue`] shows it later.
-    pub async fn change(&self, number: u64, changes: Vec<EntryChange>) -> Result<CatalogueOutcome, String> {
+    /// [`Fleet::catalog`] shows it later.
+    pub async fn change(&self, number: u64, changes: Vec<EntryChange>) -> Result<CatalogOutcome, String> {
         let stopped = || "the control thread has stopped".to_owned();
         let (reply, outcome) = cross::oneshot();
         let sent = self.requests.send(ChangeRequest { number, changes, reply });
@@ -260,13 +260,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn next_catalogue_has_the_changes() {
+    fn next_catalog_has_the_changes() {
         let change = |name: &str, value: Option<&str>| EntryChange {
             kind: EntryKind::Level,
             name: name.to_owned(),
             value: value.map(str::to_owned),
         };
-        let first = FleetCatalogue::default().with(&[change("a", Some("1")), change("b", Some("2"))]);
+        let first = FleetCatalog::default().with(&[change("a", Some("1")), change("b", Some("2"))]);
         let second = first.with(&[change("a", None), change("b", Some("3")), change("c", None)]);
         let level = |name: &str| (EntryKind::Level, name.to_owned());
         assert_eq!(second.entries, [(level("b"), "3".to_owned())].into());

@@ -32,10 +32,10 @@ pub(crate) type CurrentSession = Rc<RefCell<Arc<Session>>>;
 /// Time limit of one question. Leases end 8 s after the last row of a front was written.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// Form of the catalogue. A front refuses newer ones.
+/// Form of the catalog. A front refuses newer ones.
 const FORMAT: i32 = 1;
 
-/// Most entries of a catalogue: half of the levels that a server can have.
+/// Most entries of a catalog: half of the levels that a server can have.
 pub(super) const ENTRIES_MAX: usize = workload::LEVELS_MAX / 2;
 
 /// Most fronts of a fleet that are read.
@@ -53,7 +53,7 @@ const COPIES_MAX: usize = 3;
 /// A table and its definition.
 const DEFINITIONS: [(&str, &str); 3] = [
     (
-        "catalogue",
+        "catalog",
         "(id int, kind text, name text, value text, version bigint STATIC, format int STATIC, \
          PRIMARY KEY (id, kind, name))",
     ),
@@ -65,8 +65,8 @@ const DEFINITIONS: [(&str, &str); 3] = [
     ("leases", "(service_level text PRIMARY KEY, version bigint, holders map<uuid, int>)"),
 ];
 
-/// Catalogue as it is in the table.
-pub(super) struct CatalogueRows {
+/// Catalog as it is in the table.
+pub(super) struct CatalogRows {
     pub(super) version: i64,
     pub(super) entries: BTreeMap<(EntryKind, String), String>,
 }
@@ -148,12 +148,12 @@ impl Tables {
         session.query_unpaged(Statement::new(text), &[]).await.map(drop)
     }
 
-    /// Returns the version of the catalogue. `None`: it was never written.
+    /// Returns the version of the catalog. `None`: it was never written.
     ///
     /// # Errors
     /// One sentence. A newer form is an error.
     pub(super) async fn version(&self) -> Result<Option<i64>, String> {
-        let text = format!("SELECT version, format FROM {}.catalogue WHERE id = 0 LIMIT 1", self.keyspace);
+        let text = format!("SELECT version, format FROM {}.catalog WHERE id = 0 LIMIT 1", self.keyspace);
         let rows: Vec<(Option<i64>, Option<i32>)> = self.rows(&text, Consistency::Quorum, &[]).await?;
         let Some((version, format)) = rows.into_iter().next() else { return Ok(None) };
         self.check_format(format)?;
@@ -163,7 +163,7 @@ impl Tables {
     fn check_format(&self, format: Option<i32>) -> Result<(), String> {
         match format {
             Some(newer) if newer > FORMAT => Err(format!(
-                "the catalogue in {} has the form {newer}, and this version knows {FORMAT}: install the version of the \
+                "the catalog in {} has the form {newer}, and this version knows {FORMAT}: install the version of the \
                  other fronts here",
                 self.keyspace
             )),
@@ -171,36 +171,36 @@ impl Tables {
         }
     }
 
-    /// Reads the catalogue as it is now, with all changes that were acknowledged.
+    /// Reads the catalog as it is now, with all changes that were acknowledged.
     ///
     /// # Errors
     /// One sentence. An entry of an unknown kind is an error.
-    pub(super) async fn catalogue(&self) -> Result<CatalogueRows, String> {
+    pub(super) async fn catalog(&self) -> Result<CatalogRows, String> {
         type Entry = (Option<i64>, Option<i32>, Option<String>, Option<String>, Option<String>);
         let text = format!(
-            "SELECT version, format, kind, name, value FROM {}.catalogue WHERE id = 0 LIMIT {}",
+            "SELECT version, format, kind, name, value FROM {}.catalog WHERE id = 0 LIMIT {}",
             self.keyspace,
             ENTRIES_MAX + 1
         );
         let rows: Vec<Entry> = self.rows(&text, Consistency::Serial, &[]).await?;
         if rows.len() > ENTRIES_MAX {
-            return Err(format!("the catalogue in {} has more than {ENTRIES_MAX} entries", self.keyspace));
+            return Err(format!("the catalog in {} has more than {ENTRIES_MAX} entries", self.keyspace));
         }
-        let mut read = CatalogueRows { version: 0, entries: BTreeMap::new() };
+        let mut read = CatalogRows { version: 0, entries: BTreeMap::new() };
         for (version, format, kind, name, value) in rows {
             self.check_format(format)?;
             read.version = version.unwrap_or(0);
             // Without entries, the version stands in a row of its own.
             let (Some(kind), Some(name), Some(value)) = (kind, name, value) else { continue };
             let kind = EntryKind::of_name(&kind).ok_or_else(|| {
-                format!("the catalogue in {} has an entry of the unknown kind `{kind}`", self.keyspace)
+                format!("the catalog in {} has an entry of the unknown kind `{kind}`", self.keyspace)
             })?;
             read.entries.insert((kind, name), value);
         }
         Ok(read)
     }
 
-    /// Changes the catalogue, if it has the version `expected` (0: none).
+    /// Changes the catalog, if it has the version `expected` (0: none).
     ///
     /// # Errors
     /// One sentence: nodes refuse the change, such as one with too many entries at once.
@@ -209,7 +209,7 @@ impl Tables {
         expected: i64,
         changes: &[EntryChange],
     ) -> Result<WriteOutcome, String> {
-        let table = format!("{}.catalogue", self.keyspace);
+        let table = format!("{}.catalog", self.keyspace);
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_consistency(Consistency::Quorum);
         batch.set_serial_consistency(Some(SerialConsistency::Serial));

@@ -1,11 +1,10 @@
-//! Catalogue of a fleet as edits of the tables of this server, and edits as changes of the
-//! catalogue.
+//! Catalog of a fleet as edits of the tables of this server, and edits as changes of the catalog.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use cluster::{EntryChange, EntryKind, Fleet, FleetCatalogue};
+use cluster::{EntryChange, EntryKind, Fleet, FleetCatalog};
 use engine::Error;
 use workload::{Catalog, DEFAULT_LEVEL, DRIVER_LEVEL, LevelSpec};
 
@@ -16,7 +15,7 @@ use crate::roles::{Edit, Roles};
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) fleet: Arc<Fleet>,
-    /// Number of the catalogue that the tables have.
+    /// Number of the catalog that the tables have.
     pub(crate) adopted: AtomicU64,
 }
 
@@ -26,7 +25,7 @@ impl Membership {
     }
 }
 
-/// Returns the changes of the catalogue among edits.
+/// Returns the changes of the catalog among edits.
 pub(crate) fn changes(edits: &[Edit]) -> Vec<EntryChange> {
     let change = |kind, name: &Arc<str>, value: Option<String>| {
         Some(EntryChange { kind, name: name.to_string(), value })
@@ -46,19 +45,15 @@ pub(crate) fn changes(edits: &[Edit]) -> Vec<EntryChange> {
     edits.iter().filter_map(of_edit).collect()
 }
 
-/// Returns the edits after which levels and attachments are those of the catalogue. A role that is
+/// Returns the edits after which levels and attachments are those of the catalog. A role that is
 /// not known here yet gets a copy that cannot log in, until it does.
 ///
 /// # Errors
 /// The options of a level are not valid here.
-pub(crate) fn edits_to(
-    roles: &Roles,
-    levels: &Catalog,
-    catalogue: &FleetCatalogue,
-) -> Result<Vec<Edit>, Error> {
+pub(crate) fn edits_to(roles: &Roles, levels: &Catalog, catalog: &FleetCatalog) -> Result<Vec<Edit>, Error> {
     let mut specs: BTreeMap<&str, LevelSpec> = BTreeMap::new();
     let mut attached: BTreeMap<&str, &str> = BTreeMap::new();
-    for ((kind, name), value) in &catalogue.entries {
+    for ((kind, name), value) in &catalog.entries {
         match kind {
             EntryKind::Level => {
                 let spec = options::of_text(name, value).ok_or_else(|| {
@@ -106,20 +101,20 @@ mod tests {
     use super::*;
     use crate::roles::tests::roles;
 
-    fn catalogue(levels: &[(&str, &str)], attached: &[(&str, &str)]) -> FleetCatalogue {
+    fn catalog(levels: &[(&str, &str)], attached: &[(&str, &str)]) -> FleetCatalog {
         let entry =
             |kind| move |(name, value): &(&str, &str)| ((kind, (*name).to_owned()), (*value).to_owned());
         let levels = levels.iter().map(entry(EntryKind::Level));
         let entries = levels.chain(attached.iter().map(entry(EntryKind::Attachment))).collect();
-        FleetCatalogue { number: 1, version: 1, entries }
+        FleetCatalog { number: 1, version: 1, entries }
     }
 
     #[test]
-    fn levels_and_attachments_become_those_of_the_catalogue() {
+    fn levels_and_attachments_become_those_of_the_catalog() {
         let lanes = testkit::start_lanes(1);
         let levels = workload::Levels::new(lanes.clone());
         let mut known = roles(&["ann", "bob"]);
-        let mut adopt = |of: &FleetCatalogue| {
+        let mut adopt = |of: &FleetCatalog| {
             let edits = edits_to(&known, &levels.catalog(), of).expect("valid");
             for edit in &edits {
                 match edit {
@@ -138,17 +133,15 @@ mod tests {
             (edits.len(), [level_of("ann"), level_of("team")], [shares("etl"), shares("web")])
         };
         let some = |name: &str| Some(name.to_owned());
-        let first = catalogue(
-            &[("etl", "shares = 100"), ("web", "shares = 800")],
-            &[("ann", "web"), ("team", "etl")],
-        );
+        let first =
+            catalog(&[("etl", "shares = 100"), ("web", "shares = 800")], &[("ann", "web"), ("team", "etl")]);
         assert_eq!(adopt(&first), (5, [some("web"), some("etl")], [Some(100), Some(800)]));
         assert_eq!(adopt(&first).0, 0);
-        let second = catalogue(&[("web", "shares = 900")], &[("ann", "web"), ("team", "gone")]);
+        let second = catalog(&[("web", "shares = 900")], &[("ann", "web"), ("team", "gone")]);
         assert_eq!(adopt(&second), (3, [some("web"), None], [None, Some(900)]));
-        assert_eq!(adopt(&catalogue(&[], &[])), (2, [None, None], [None, None]));
+        assert_eq!(adopt(&catalog(&[], &[])), (2, [None, None], [None, None]));
         assert!(!known.get("team").expect("kept").can_login);
-        assert!(edits_to(&known, &levels.catalog(), &catalogue(&[("x", "speed = 1")], &[])).is_err());
+        assert!(edits_to(&known, &levels.catalog(), &catalog(&[("x", "speed = 1")], &[])).is_err());
         lanes.shutdown();
     }
 
