@@ -1,7 +1,10 @@
-//! The engine of a core in front of a cluster, for SQL: tables of the cluster beside those of the
-//! local engine, which show this server.
+//! The engine of a core in front of a cluster, for SQL: tables of the cluster, and those that show
+//! this server ([`OWN_TABLES`]).
+//!
+//! The cluster has system tables of the same names as other tables of the local engine, such as
+//! `system_schema.tables`. Neither are shown: the local ones describe this server, and each node
+//! has other rows in its own.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,7 +13,7 @@ use engine::{
     Acks, BatchKind, Engine, Error, Execution, Measure, ParsedTree, Plan, Prepared, Registry, Request,
     Schema, SchemaListener, Value, Viewer,
 };
-
+use schema::TableDef;
 use wire::Consistency;
 
 use crate::Refusal;
@@ -20,6 +23,20 @@ use crate::reader::Reader;
 use crate::role::Role;
 use crate::scan::ClusterSnapshot;
 
+/// Tables of the keyspace `system` that show this server, over CQL and SQL. All others are those of
+/// the cluster.
+pub const OWN_TABLES: [&str; 9] = [
+    "local",
+    "peers",
+    "peers_v2",
+    "connections",
+    "guardrails",
+    "level_usage",
+    "memory",
+    "nodes",
+    "running_statements",
+];
+
 /// Role of sessions at a cluster that wants no credentials.
 const ANONYMOUS: &str = "anonymous";
 
@@ -27,14 +44,6 @@ const ANONYMOUS: &str = "anonymous";
 pub struct ClusterEngine {
     local: Rc<dyn Engine>,
     front: Rc<Front>,
-    merged: RefCell<Option<Merged>>,
-}
-
-/// The last schema, and those that it was made of.
-struct Merged {
-    catalog: Arc<Catalog>,
-    local: Arc<Schema>,
-    schema: Arc<Schema>,
 }
 
 impl ClusterEngine {
@@ -42,12 +51,7 @@ impl ClusterEngine {
     /// cluster's tables is `local`'s. Listeners hear of changes of the local schema only.
     #[expect(clippy::new_ret_no_self, reason = "listeners know engines by their interface only")]
     pub fn new(local: Rc<dyn Engine>, front: Rc<Front>) -> Rc<dyn Engine> {
-        Rc::new(ClusterEngine { local, front, merged: RefCell::default() })
-    }
-
-    /// Returns true for a keyspace of the local engine, stored or virtual.
-    fn is_local(&self, keyspace: &str) -> bool {
-        engine::is_of_server(keyspace) || self.local.schema().keyspaces.contains_key(keyspace)
+        Rc::new(ClusterEngine { local, front })
     }
 
     fn catalog(&self) -> Arc<Catalog> {
@@ -79,6 +83,11 @@ impl ClusterEngine {
     }
 }
 
+/// Returns true for a table that shows this server.
+fn is_own(keyspace: &str, table: &str) -> bool {
+    keyspace == "system" && OWN_TABLES.contains(&table)
+}
+
 impl Engine for ClusterEngine {
     fn prepare(&self, statement: Arc<ParsedTree>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
         self.local.prepare(statement, keyspace)
@@ -106,22 +115,7 @@ impl Engine for ClusterEngine {
     }
 
     fn schema(&self) -> Arc<Schema> {
-        let (catalog, local) = (self.catalog(), self.local.schema());
-        let mut merged = self.merged.borrow_mut();
-        if let Some(merged) = &*merged
-            && Arc::ptr_eq(&merged.catalog, &catalog)
-            && Arc::ptr_eq(&merged.local, &local)
-        {
-            return merged.schema.clone();
-        }
-        let mut schema = Schema::clone(catalog.schema());
-        // Names of this server are never those of the cluster's tables.
-        schema
-            .keyspaces
-            .extend(local.keyspaces.iter().map(|(name, keyspace)| (name.clone(), keyspace.clone())));
-        let schema = Arc::new(schema);
-        *merged = Some(Merged { catalog, local, schema: schema.clone() });
-        schema
+        self.catalog().schema().clone()
     }
 
     fn on_schema_change(&self, listener: SchemaListener) {
@@ -132,23 +126,29 @@ impl Engine for ClusterEngine {
         self.local.registry()
     }
 
+    fn scanned_virtual_tables(&self) -> Vec<Arc<TableDef>> {
+        let all = self.registry().all().into_iter().map(|table| table.def);
+        all.filter(|def| is_own(&def.keyspace, &def.name)).collect()
+    }
+
     fn table_snapshot_for(
         &self,
         keyspace: &str,
         table: &str,
         viewer: Option<&Arc<dyn Viewer>>,
     ) -> Result<Box<dyn TableSnapshot>, Error> {
-        if let Some(found) = self.catalog().table(keyspace, table)
-            && !self.is_local(keyspace)
-        {
-            let (role, consistency) = self.role_of(viewer)?;
-            return Ok(Box::new(ClusterSnapshot::new(self.front.clone(), role, consistency, found)));
+        if is_own(keyspace, table) {
+            return self.local.table_snapshot_for(keyspace, table, viewer);
         }
-        self.local.table_snapshot_for(keyspace, table, viewer)
+        let found = self.catalog().table(keyspace, table);
+        let found =
+            found.ok_or_else(|| Error::Invalid(format!("table {keyspace}.{table} does not exist")))?;
+        let (role, consistency) = self.role_of(viewer)?;
+        Ok(Box::new(ClusterSnapshot::new(self.front.clone(), role, consistency, found)))
     }
 
     fn statistics(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {
-        match self.is_local(keyspace) {
+        match is_own(keyspace, table) {
             true => self.local.statistics(keyspace, table),
             // `system.size_estimates` of each node would have to be summed.
             false => None,

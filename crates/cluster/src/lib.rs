@@ -57,7 +57,7 @@ mod windows;
 pub use catalog::Catalog;
 pub use choice::ReplicaOrder;
 pub use control::{Account, Control, ControlOptions, Notice, Refresh};
-pub use engine::ClusterEngine;
+pub use engine::{ClusterEngine, OWN_TABLES};
 pub use events::{Heard, follow_events};
 pub use fleet::{CatalogOutcome, EntryChange, EntryKind, Fleet, FleetCatalog, FleetOptions, Peer};
 pub use front::Front;

@@ -351,6 +351,11 @@ pub trait Engine {
     /// Returns the virtual tables of this core. Other crates add theirs.
     fn registry(&self) -> &Registry;
 
+    /// Returns the virtual tables that scans of this engine read: by default all of the registry.
+    fn scanned_virtual_tables(&self) -> Vec<Arc<::schema::TableDef>> {
+        self.registry().all().into_iter().map(|table| table.def).collect()
+    }
+
     /// Takes a snapshot of this core's part of a table. It does not contain later writes. Taking it
     /// is cheap.
     ///

@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use cluster::{Front, Outgoing, Refusal, ReplicaOrder, Route, StatementClass, WORD_WITHIN_BYTES};
+use cluster::{Front, OWN_TABLES, Outgoing, Refusal, ReplicaOrder, Route, StatementClass, WORD_WITHIN_BYTES};
 use cql::ast::{ListServiceLevels, Statement as Tree};
 use sched::control::ClassId;
 use wire::{
@@ -36,19 +36,6 @@ use crate::slots::take_slot;
 use crate::statement::{INLINE_TEXT_BYTES, PREPARED_TEXT_BYTES_MAX, StatementKind};
 use crate::tag;
 use crate::tasks::RelayedText;
-
-/// Tables of the keyspace `system` that show this server.
-const OWN_TABLES: [&str; 9] = [
-    "local",
-    "peers",
-    "peers_v2",
-    "connections",
-    "guardrails",
-    "level_usage",
-    "memory",
-    "nodes",
-    "running_statements",
-];
 
 /// Key of the custom payload whose value is the name of a level.
 const LEVEL_KEY: &str = "service_level";

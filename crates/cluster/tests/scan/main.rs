@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use engine::scan::{Filter, TableScan};
-use engine::{Error, Viewer};
+use engine::{Error, Viewer, VirtualTable};
 use lanes::{Group, Lanes};
 use nodes::{Act, Asked, Named, Nodes, keys, start, token_of, whole};
-use schema::Token;
+use schema::{CqlType, Token};
 use testkit::start_lanes;
 use wire::FailureKind;
 
@@ -306,8 +306,30 @@ fn engine_has_the_tables_of_the_cluster_for_roles_with_a_session() {
         drop(role);
         assert!(refused("ann"), "its sessions have ended");
         assert!(engine.table_snapshot("ks", "t").is_err(), "a scan needs a role");
-        let column = engine.table_snapshot_for("ks", "u", None);
-        assert!(matches!(column, Err(Error::Invalid(_))), "the local engine refuses");
+        let missing = engine.table_snapshot_for("ks", "u", None);
+        assert!(matches!(missing, Err(Error::Invalid(_))), "it does not exist");
+    });
+    lanes.shutdown();
+}
+
+#[test]
+fn engine_shows_only_those_system_tables_that_are_about_the_front() {
+    let lanes = start_lanes(1);
+    let nodes = Nodes::start(&lanes, 1, 10, |_, _| Act::Rows);
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        let (engine, _role) = nodes.engine(&RING).await;
+        for name in ["system.nodes", "system.table_stats", "system_schema.tables", "other.nodes"] {
+            let (keyspace, table) = name.split_once('.').expect("two names");
+            engine.registry().add(VirtualTable::new(keyspace, table, 1, 0, &[("k", CqlType::Int)], Vec::new));
+        }
+        let shown = engine.scanned_virtual_tables();
+        let shown: Vec<String> = shown.iter().map(|def| format!("{}.{}", def.keyspace, def.name)).collect();
+        assert_eq!(shown, ["system.nodes"]);
+        let refused = |keyspace, table| engine.table_snapshot(keyspace, table).err().map(|e| e.to_string());
+        let missing = Some("table system_schema.tables does not exist".to_owned());
+        assert_eq!(refused("system_schema", "tables"), missing);
+        let local = refused("system", "nodes").expect("the local engine of this test has no scans");
+        assert!(local.contains("does not scan"), "{local}");
     });
     lanes.shutdown();
 }

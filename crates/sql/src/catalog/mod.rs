@@ -107,6 +107,20 @@ pub(crate) fn reads(table: &TableDef) -> bool {
     tasks::viewer().is_some_and(|viewer| viewer.sees(about))
 }
 
+/// True if a keyspace has system tables, and the statement of the current task reads tables of a
+/// cluster, whose nodes have tables of the same names.
+fn is_of_nodes(keyspace: &str) -> bool {
+    engine::is_of_server(keyspace) && tasks::viewer().is_some_and(|viewer| viewer.reader().is_some())
+}
+
+/// Returns the refusal of such a table, instead of the rows that this server has in its own.
+fn of_nodes(keyspace: &str, table: &str) -> Failure {
+    let text = format!("{keyspace}.{table} cannot be read over SQL in front of a cluster");
+    let hint = "Read it through CQL, on this server's CQL port: a node answers. Tables and columns of the cluster \
+                are in information_schema.";
+    Failure::new(state::UNSUPPORTED, text).with_hint(hint)
+}
+
 /// Returns the error for a missing table, which is also used for hidden tables. The text is that
 /// of DataFusion's planner.
 pub(crate) fn no_table(keyspace: &str, table: &str) -> Failure {
@@ -181,11 +195,12 @@ impl CatalogProvider for Catalog {
             return Some(Arc::new(InformationSchema::new(tables, self.decimal_scale, owner)));
         }
         let tables = self.tables();
-        if !tables.has_keyspace(name) {
+        let is_of_nodes = is_of_nodes(name);
+        if !tables.has_keyspace(name) && !is_of_nodes {
             return None;
         }
         let name = name.to_owned();
-        if !self.shows_all && !shows(&name) {
+        if !self.shows_all && !is_of_nodes && !shows(&name) {
             return Some(Arc::new(Hidden { name, tables }));
         }
         let (engines, decimal_scale) = (self.engines.clone(), self.decimal_scale);
@@ -218,6 +233,9 @@ impl SchemaProvider for Keyspace {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let found = self.tables.table(&self.name, name);
+        if found.is_none() && is_of_nodes(&self.name) {
+            return Err(of_nodes(&self.name, name).into());
+        }
         let table = |def| CqlTable::new(self.engines.clone(), def, self.decimal_scale);
         Ok(found.map(|def| Arc::new(table(def)) as Arc<dyn TableProvider>))
     }

@@ -223,8 +223,7 @@ impl Sql {
 impl CoreState {
     /// Returns every table, as currently defined.
     pub(crate) fn tables(&self) -> Tables {
-        let virtuals = self.engine.registry().all().into_iter().map(|table| table.def).collect();
-        Tables { schema: self.engine.schema(), virtuals }
+        Tables { schema: self.engine.schema(), virtuals: self.engine.scanned_virtual_tables().into() }
     }
 
     /// Registers a connection and gives it a number, from which its core follows.
