@@ -8,9 +8,10 @@
 //!    its own events, and every minute.
 //! 3. Then the tables of the cluster are read as well (`schema_tables.rs`). What fails is tried
 //!    again at the next check, and the last tables stay.
-//! 4. A node is up if the driver has a connection to it. The driver opens one to each node, and
+//! 4. Sizes of tables are read every five minutes, beside the checks (`sizes.rs`).
+//! 5. A node is up if the driver has a connection to it. The driver opens one to each node, and
 //!    closes it after two seconds of silence and two more without an answer.
-//! 5. What differs from the last topology is published.
+//! 6. What differs from the last topology is published.
 //!
 //! A cluster that is away changes nothing but these marks: nodes and replicas stay as they were.
 //!
@@ -20,6 +21,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -38,9 +40,9 @@ use scylla::routing::Token;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::catalog::Catalog;
 use crate::fleet::{CurrentSession, Fleet, FleetOptions, Member};
 use crate::nodes::{AskError, SystemTables};
+use crate::sizes::SizeReader;
 use crate::tls::NodeTls;
 use crate::topology::{ClusterNode, PublishedTopology, Ring, Topology};
 use crate::{refused, schema_tables};
@@ -251,12 +253,16 @@ async fn run(
     let report = RefCell::new(report);
     let notice = |notice| report.borrow_mut()(notice);
     let of_fleet = |done: Result<(), String>| notice(done.err().map_or(Notice::FleetBack, Notice::FleetAway));
+    let sizes = watch.sizes.clone();
     let work = async {
+        let watching = async { tokio::join!(watch.run(refresh, &published, notice), sizes.run()) };
         match &member {
             Some(member) => {
-                tokio::join!(watch.run(refresh, &published, notice), member.run(of_fleet));
+                tokio::join!(watching, member.run(of_fleet));
             }
-            None => watch.run(refresh, &published, notice).await,
+            None => {
+                watching.await;
+            }
         }
     };
     tokio::select! {
@@ -315,9 +321,10 @@ struct Watch {
     is_moved: bool,
     /// True if the driver has to read tokens and keyspaces anew.
     is_stale: bool,
-    catalog: Arc<Catalog>,
     /// True if the tables have to be read anew.
     is_catalog_stale: bool,
+    /// Tables of the cluster, and their sizes.
+    sizes: Rc<SizeReader>,
 }
 
 impl Watch {
@@ -364,6 +371,7 @@ impl Watch {
         let tls = current(&options);
         let session = connect(&options, &addresses, tls.as_deref()).await?;
         let session = CurrentSession::new(RefCell::new(Arc::new(session)));
+        let sizes = Rc::new(SizeReader::new(session.clone()));
         let mut watch = Watch {
             options,
             addresses,
@@ -376,8 +384,8 @@ impl Watch {
             ring_of: None,
             is_moved: false,
             is_stale: false,
-            catalog: Arc::default(),
             is_catalog_stale: true,
+            sizes,
         };
         watch.check().await?;
         // Clients of CQL do without.
@@ -441,7 +449,7 @@ impl Watch {
         let node = node.ok_or_else(|| "no node of the cluster can be reached".to_owned())?;
         let known = self.nodes.iter().find(|known| known.host_id == node.host_id);
         let version = known.and_then(|known| known.schema_version).unwrap_or_default();
-        self.catalog = Arc::new(schema_tables::catalog(&session, node, version).await?);
+        self.sizes.set_catalog(schema_tables::catalog(&session, node, version).await?);
         self.is_catalog_stale = false;
         Ok(())
     }
@@ -485,7 +493,9 @@ impl Watch {
             }
             self.ring_of = Some((state, ids));
         }
-        Topology::new(nodes, self.datacenter.clone(), self.ring.clone()).with_catalog(self.catalog.clone())
+        Topology::new(nodes, self.datacenter.clone(), self.ring.clone())
+            .with_catalog(self.sizes.catalog())
+            .with_sizes(self.sizes.sizes())
     }
 
     /// Returns the datacenter of the options, or that of the first contact.

@@ -148,11 +148,14 @@ impl Engine for ClusterEngine {
     }
 
     fn statistics(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {
-        match is_own(keyspace, table) {
-            true => self.local.statistics(keyspace, table),
-            // `system.size_estimates` of each node would have to be summed.
-            false => None,
+        if is_own(keyspace, table) {
+            return self.local.statistics(keyspace, table);
         }
+        let topology = &self.front.nodes().topology;
+        let id = topology.catalog().schema().table(keyspace, table)?.id;
+        let TableStatistics { rows, bytes } = topology.sizes().of(id)?;
+        let part = |count: u64| count.div_ceil(lanes::cores() as u64);
+        Some(TableStatistics { rows: part(rows), bytes: part(bytes) })
     }
 
     fn refuses_writes(&self) -> bool {

@@ -38,13 +38,14 @@ const TYPES: &str = "SELECT keyspace_name, type_name, field_names, field_types F
 /// # Errors
 /// One sentence.
 pub(crate) async fn catalog(session: &Session, node: &Arc<Node>, version: Uuid) -> Result<Catalog, String> {
-    let mut reader = SchemaReader { session, profile: at_node(node), left: ROWS_MAX, left_bytes: BYTES_MAX };
-    let rows = reader.read(version).await;
+    let mut reader = TableReader::new(session, node, ROWS_MAX, BYTES_MAX);
+    let rows = reader.read_schema(version).await;
     rows.map(SchemaRows::catalog)
         .map_err(|error| format!("the node {} does not show its schema: {error}", node.address))
 }
 
-struct SchemaReader<'a> {
+/// Reader of system tables of one node.
+pub(crate) struct TableReader<'a> {
     session: &'a Session,
     profile: ExecutionProfileHandle,
     /// Rows and bytes that may still be read.
@@ -52,8 +53,23 @@ struct SchemaReader<'a> {
     left_bytes: usize,
 }
 
-impl SchemaReader<'_> {
-    async fn read(&mut self, version: Uuid) -> Result<SchemaRows, String> {
+impl<'a> TableReader<'a> {
+    /// Creates a reader of at most `rows_max` rows with `bytes_max` bytes, of all its tables.
+    pub(crate) fn new(
+        session: &'a Session,
+        node: &Arc<Node>,
+        rows_max: usize,
+        bytes_max: usize,
+    ) -> TableReader<'a> {
+        TableReader { session, profile: at_node(node), left: rows_max, left_bytes: bytes_max }
+    }
+
+    /// Returns the number of rows that may still be read.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
+    async fn read_schema(&mut self, version: Uuid) -> Result<SchemaRows, String> {
         let mut read = SchemaRows { version, ..SchemaRows::default() };
         type OfKeyspace = (String, Option<bool>, Option<HashMap<String, String>>);
         self.rows(KEYSPACES, |(name, durable_writes, replication): OfKeyspace| {
@@ -101,7 +117,14 @@ impl SchemaReader<'_> {
     }
 
     /// Reads a table. `keep` returns the bytes of a row. Returns false if the bounds were reached.
-    async fn rows<R>(&mut self, text: &str, mut keep: impl FnMut(R) -> usize) -> Result<bool, String>
+    ///
+    /// # Errors
+    /// One line with the reason.
+    pub(crate) async fn rows<R>(
+        &mut self,
+        text: &str,
+        mut keep: impl FnMut(R) -> usize,
+    ) -> Result<bool, String>
     where
         R: for<'f, 'm> DeserializeRow<'f, 'm>,
     {

@@ -24,6 +24,7 @@ use uuid::Uuid;
 use workload::{Alternative, Tag};
 
 use crate::catalog::Catalog;
+use crate::sizes::TableSizes;
 
 /// Nodes of a topology, at most: an index has 16 bits. More are not used.
 pub(crate) const NODES_MAX: usize = u16::MAX as usize;
@@ -76,6 +77,7 @@ pub struct Topology {
     datacenter: Arc<str>,
     pub(crate) ring: Arc<Ring>,
     catalog: Arc<Catalog>,
+    sizes: Arc<TableSizes>,
     version: u64,
 }
 
@@ -87,7 +89,8 @@ impl Topology {
         nodes.truncate(NODES_MAX);
         let none_matches = nodes.iter().all(|node| node.datacenter != datacenter);
         let is_local = nodes.iter().map(|node| none_matches || node.datacenter == datacenter).collect();
-        Topology { nodes, is_local, datacenter, ring, catalog: Arc::default(), version: 0 }
+        let (catalog, sizes) = (Arc::default(), Arc::default());
+        Topology { nodes, is_local, datacenter, ring, catalog, sizes, version: 0 }
     }
 
     /// Returns the topology with the tables of the cluster.
@@ -100,6 +103,18 @@ impl Topology {
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
+    }
+
+    /// Returns the topology with the sizes of tables.
+    #[must_use]
+    pub(crate) fn with_sizes(self, sizes: Arc<TableSizes>) -> Topology {
+        Topology { sizes, ..self }
+    }
+
+    /// Returns the estimated sizes of tables. Empty: not known.
+    #[must_use]
+    pub fn sizes(&self) -> &Arc<TableSizes> {
+        &self.sizes
     }
 
     /// Creates a topology of live nodes of which only the addresses are known.
@@ -219,12 +234,13 @@ impl Topology {
         self.version
     }
 
-    /// Returns true if both have equal nodes, the same ring and the same catalog.
+    /// Returns true if both have equal nodes, the same ring, and the same catalog and sizes.
     pub(crate) fn is_same(&self, other: &Topology) -> bool {
         self.nodes == other.nodes
             && self.datacenter == other.datacenter
             && Arc::ptr_eq(&self.ring, &other.ring)
             && Arc::ptr_eq(&self.catalog, &other.catalog)
+            && Arc::ptr_eq(&self.sizes, &other.sizes)
     }
 }
 

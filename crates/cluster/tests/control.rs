@@ -370,3 +370,34 @@ fn tables_are_published_and_replaced_after_a_change() {
         assert_eq!(notices.lock().expect("no panic").len(), 0);
     });
 }
+
+#[test]
+fn sizes_of_tables_are_summed_over_the_nodes() {
+    with_cluster(true, |_, cluster| {
+        cluster.script().keyspaces = vec![("both", vec![("class", NETWORK), ("dc1", "2"), ("dc2", "1")])];
+        cluster.script().columns = vec![["both", "t", "k", "partition_key", "0", "none", "int"]];
+        let low = ["both", "t", "-9223372036854775808", "0"];
+        let high = ["both", "t", "0", "-9223372036854775808"];
+        let dropped = ["both", "gone", "0", "-9223372036854775808"];
+        cluster.script().sizes = vec![(1, low, [100, 30]), (2, high, [10, 70]), (2, dropped, [10, 70])];
+        let (control, notices) = start(cluster, None).expect("starts");
+        let table = Uuid::from_bytes([1; 16]);
+        until("the sizes are published", || control.topology().snapshot().sizes().of(table).is_some());
+        let sizes = control.topology().snapshot().sizes().clone();
+        let expected = engine::scan::TableStatistics { rows: 100, bytes: 3_700 };
+        assert_eq!(sizes.of(table), Some(expected));
+        assert_eq!(cluster.count("FROM system.size_estimates"), 3, "each node once");
+        assert_eq!(notices.lock().expect("no panic").len(), 0);
+    });
+}
+
+#[test]
+fn node_that_refuses_its_sizes_is_no_error() {
+    with_cluster(true, |_, cluster| {
+        cluster.script().forbidden = Some("system.size_estimates");
+        let (control, notices) = start(cluster, None).expect("starts");
+        until("every node was asked", || cluster.count("FROM system.size_estimates") == 3);
+        assert_eq!(**control.topology().snapshot().sizes(), cluster::TableSizes::default());
+        assert_eq!(notices.lock().expect("no panic").len(), 0);
+    });
+}

@@ -269,6 +269,7 @@ mod tests {
             batch_rows: 100,
             scale: 6,
             bypass_cache: false,
+            expected: None,
         };
         Shape::new(table, &scan).expect("its columns exist")
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::scan::{Filter, TableScan};
+use engine::scan::{Filter, TableScan, TableStatistics};
 use engine::{Error, Viewer, VirtualTable};
 use lanes::{Group, Lanes};
 use nodes::{Act, Asked, Named, Nodes, keys, start, token_of, whole};
@@ -92,6 +92,31 @@ fn small_table_is_one_page_a_core() {
     let ranges: Vec<(Token, Token)> = nodes.asked().iter().map(Asked::range).collect();
     assert_eq!(ranges, [(Token::MIN, 0), (0, Token::MAX)]);
     lanes.shutdown();
+}
+
+#[test]
+fn table_that_is_small_by_its_estimate_is_one_page_of_one_core() {
+    let expected = |rows, bytes| Some(TableStatistics { rows, bytes });
+    let pages = |rows: i64, expected| {
+        let lanes = start_lanes(2);
+        let nodes = Nodes::start(&lanes, 3, rows, |_, _| Act::Rows);
+        let scan = TableScan { expected, ..whole() };
+        assert_eq!(scan_on(&lanes, &nodes, &scan), Ok((0..rows).collect()), "{expected:?}");
+        let asked = nodes.asked().clone();
+        lanes.shutdown();
+        asked
+    };
+    let one = pages(1_000, expected(700, 20_000));
+    assert_eq!(one.len(), 1);
+    assert_eq!((one[0].range(), one[0].rows), ((Token::MIN, Token::MAX), 1_400));
+    // It is larger than the estimate: each row is read once all the same.
+    let many = pages(1_000, expected(1, 20));
+    assert_eq!((many[0].range(), many[0].rows), ((Token::MIN, Token::MAX), 100));
+    assert!(many.len() > 32, "{}", many.len());
+    // Estimates that are not small.
+    for expected in [expected(2_501, 1), expected(1, 300_000), None] {
+        assert_eq!(pages(20, expected).len(), 2, "one page a core");
+    }
 }
 
 #[test]

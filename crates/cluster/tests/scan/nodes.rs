@@ -343,6 +343,7 @@ pub(crate) fn whole() -> TableScan {
         batch_rows: 8192,
         scale: 6,
         bypass_cache: false,
+        expected: None,
     }
 }
 

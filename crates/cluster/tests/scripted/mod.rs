@@ -43,6 +43,8 @@ pub(crate) struct Script {
     pub(crate) columns: Vec<[&'static str; 7]>,
     /// User types of the keyspace `both`: name, and names and types of fields.
     pub(crate) types: Vec<(&'static str, Vec<(&'static str, &'static str)>)>,
+    /// Estimated sizes: node, keyspace and table, range of tokens, mean size and number of partitions.
+    pub(crate) sizes: Vec<(u128, [&'static str; 4], [i64; 2])>,
     /// User and password. `None`: no authentication.
     pub(crate) login: Option<(&'static str, &'static str)>,
     /// Table that no role may read.
@@ -72,6 +74,7 @@ impl Cluster {
             keyspaces: Vec::new(),
             columns: Vec::new(),
             types: Vec::new(),
+            sizes: Vec::new(),
             login: None,
             forbidden: None,
             has_v2: true,
@@ -265,6 +268,8 @@ impl Script {
                 "tokens" => text_set(),
                 _ => CqlType::Text,
             },
+            ("system.size_estimates", "mean_partition_size" | "partitions_count") => CqlType::BigInt,
+            ("system.size_estimates", _) => CqlType::Text,
             ("system_schema.keyspaces", "replication") => {
                 CqlType::Map(Box::new(CqlType::Text), Box::new(CqlType::Text))
             }
@@ -305,7 +310,13 @@ impl Script {
             };
             names.iter().map(|name| Some(value(name))).collect()
         });
-        members.chain(keyspaces).chain(self.definitions(table, names)).collect()
+        let sizes = self.sizes.iter().filter(|(node, ..)| table == "system.size_estimates" && *node == id);
+        // In the order in which the control plane selects them.
+        let sizes = sizes.map(|(_, names, numbers)| {
+            let names = names.iter().map(|text| Some(text.as_bytes().to_vec()));
+            names.chain(numbers.iter().map(|number| Some(number.to_be_bytes().to_vec()))).collect()
+        });
+        members.chain(keyspaces).chain(sizes).chain(self.definitions(table, names)).collect()
     }
 
     /// Returns the rows about tables and types.

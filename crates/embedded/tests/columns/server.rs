@@ -175,6 +175,7 @@ pub(crate) fn all(table: &str, columns: usize) -> TableScan {
         batch_rows: 50,
         scale: SCALE_DEFAULT,
         bypass_cache: false,
+        expected: None,
     }
 }
 

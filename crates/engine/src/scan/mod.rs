@@ -46,6 +46,9 @@ pub struct TableScan {
     pub scale: i8,
     /// True if the scan neither uses nor fills the scan cache of data from files.
     pub bypass_cache: bool,
+    /// Estimated contents of the table on all cores. The scans of all cores have the same estimate,
+    /// so that an engine may decide by it which core reads a table. `None`: unknown.
+    pub expected: Option<TableStatistics>,
 }
 
 impl TableScan {

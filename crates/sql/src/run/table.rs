@@ -13,7 +13,7 @@ use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use engine::scan::{TableScan, schema_of};
+use engine::scan::{TableScan, TableStatistics, schema_of};
 
 use crate::run::engines::Engines;
 use crate::run::filter;
@@ -65,9 +65,8 @@ impl CqlTable {
     }
 
     /// Returns the estimated rows and bytes on all cores. Unknown if any core has no estimate.
-    async fn counted(&self) -> Statistics {
-        let mut statistics = Statistics::new_unknown(&self.schema);
-        let (mut rows, mut bytes) = (0_u64, 0_u64);
+    async fn counted(&self) -> Option<TableStatistics> {
+        let mut counted = TableStatistics::default();
         for core in 0..lanes::cores() {
             let (engines, def) = (self.engines.clone(), self.def.clone());
             let count =
@@ -75,13 +74,20 @@ impl CqlTable {
                     core,
                     move || async move { engines.here()?.statistics(&def.keyspace, &def.name) },
                 );
-            let Some(counted) = count.await else { return statistics };
-            rows = rows.saturating_add(counted.rows);
-            bytes = bytes.saturating_add(counted.bytes);
+            let here = count.await?;
+            counted.rows = counted.rows.saturating_add(here.rows);
+            counted.bytes = counted.bytes.saturating_add(here.bytes);
         }
-        let inexact = |count: u64| Precision::Inexact(usize::try_from(count).unwrap_or(usize::MAX));
-        statistics.num_rows = inexact(rows);
-        statistics.total_byte_size = inexact(bytes);
+        Some(counted)
+    }
+
+    fn statistics(&self, counted: Option<TableStatistics>) -> Statistics {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        if let Some(TableStatistics { rows, bytes }) = counted {
+            let inexact = |count: u64| Precision::Inexact(usize::try_from(count).unwrap_or(usize::MAX));
+            statistics.num_rows = inexact(rows);
+            statistics.total_byte_size = inexact(bytes);
+        }
         statistics
     }
 }
@@ -106,7 +112,8 @@ impl TableProvider for CqlTable {
         let options = state.config().get_extension::<ScanOptions>().unwrap_or_default();
         let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
         let schema = Arc::new(self.schema.project(&columns)?);
-        let statistics = self.counted().await.project(Some(&columns));
+        let expected = self.counted().await;
+        let statistics = self.statistics(expected).project(Some(&columns));
         let scan = TableScan {
             keyspace: self.def.keyspace.clone(),
             table: self.def.name.clone(),
@@ -118,6 +125,7 @@ impl TableProvider for CqlTable {
             batch_rows: state.config().batch_size(),
             scale: self.decimal_scale,
             bypass_cache: options.bypass_cache,
+            expected,
         };
         let statistics = match scan.filters.is_empty() {
             true => statistics,
