@@ -265,7 +265,9 @@ impl Opening {
 /// Returns the refusal for a TLS handshake that failed.
 fn unencrypted(node: SocketAddr, error: &io::Error) -> Refusal {
     let reason = handshake_failure(error).unwrap_or_else(|| error.to_string());
-    Refusal::Unreachable(format!("the TLS handshake with the node {node} failed: {reason} (--cluster-ca)"))
+    Refusal::Unreachable(format!(
+        "the TLS handshake with the node {node} failed: {reason} (--cluster-ca, --cluster-tls-name)"
+    ))
 }
 
 /// Returns the refusal for an answer that is no success.

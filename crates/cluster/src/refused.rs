@@ -24,7 +24,9 @@ pub(crate) fn unopened(error: &NewSessionError, user: Option<&str>) -> String {
 fn disconnected(error: &ConnectionError) -> String {
     match error {
         ConnectionError::IoError(io) => match handshake_failure(io) {
-            Some(reason) => format!("the TLS handshake with the cluster failed: {reason} (--cluster-ca)"),
+            Some(reason) => format!(
+                "the TLS handshake with the cluster failed: {reason} (--cluster-ca, --cluster-tls-name)"
+            ),
             None => unreached(error),
         },
         other => unreached(other),

@@ -1,7 +1,8 @@
 //! Encryption to nodes: authorities that sign their certificates, and the front's own certificate.
 //!
-//! The certificate of a node must be valid for the address at which it serves clients. Nothing
-//! switches this check off.
+//! The certificate of a node must be valid for the address at which it serves clients, or else for
+//! one host name that all nodes have. Nodes are known by address only, and a name that DNS returns
+//! for an address proves nothing. No setting switches this check off.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,13 +10,16 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use frontdoor::{ClientFiles, TlsClient};
 
-/// Files for connections to nodes, all in PEM.
+/// Files for connections to nodes, all in PEM, and the name in the nodes' certificates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeTlsFiles {
     /// Certificates of the authorities.
     pub authority: PathBuf,
     /// Certificate of the front, for nodes that request one, and its private key.
     pub own: Option<OwnCertificate>,
+    /// Host name for which the certificates of all nodes must be valid. `None`: each for the
+    /// address of its node.
+    pub name: Option<String>,
 }
 
 /// Files of the front's own certificate.
@@ -69,5 +73,8 @@ impl NodeTls {
 fn read(files: &NodeTlsFiles) -> Result<TlsClient, String> {
     let own = files.own.as_ref();
     let own = own.map(|own| ClientFiles { certificate: &own.certificate, key: &own.key });
-    TlsClient::from_files(&files.authority, own)
+    match &files.name {
+        Some(name) => TlsClient::from_files_for(name, &files.authority, own),
+        None => TlsClient::from_files(&files.authority, own),
+    }
 }

@@ -245,13 +245,18 @@ fn control_plane_verifies_the_certificate_of_nodes() {
         let (certificate, key) = (file("certificate.pem"), file("key.pem"));
         let files = TlsFiles { certificate, key, client_ca: None, client_required: false };
         cluster.script().tls = Some(Tls::from_files(files).expect("valid"));
-        let trust = |authority: &Path| {
-            NodeTls::from_files(NodeTlsFiles { authority: authority.to_owned(), own: None }).expect("valid")
+        let trust_name = |authority: &Path, name: Option<&str>| {
+            let (authority, name) = (authority.to_owned(), name.map(str::to_owned));
+            NodeTls::from_files(NodeTlsFiles { authority, own: None, name }).expect("valid")
         };
+        let trust = |authority: &Path| trust_name(authority, None);
         let unknown = start_with(cluster, None, Some(trust(&file("other.pem"))));
         let sentence = unknown.map(drop).expect_err("another authority");
         assert!(sentence.contains("TLS handshake with the cluster failed"), "{sentence}");
-        assert!(sentence.contains("(--cluster-ca)"), "{sentence}");
+        assert!(sentence.contains("(--cluster-ca, --cluster-tls-name)"), "{sentence}");
+        let named = |name| start_with(cluster, None, Some(trust_name(&file("certificate.pem"), Some(name))));
+        let sentence = named("db.example").map(drop).expect_err("another name");
+        assert!(sentence.contains("not valid for name \"db.example\""), "{sentence}");
         start(cluster, None).map(drop).expect_err("plain text");
         // The files of authorities change while the front runs.
         let folder = Folder::empty("node-authorities");
@@ -399,5 +404,25 @@ fn node_that_refuses_its_sizes_is_no_error() {
         until("every node was asked", || cluster.count("FROM system.size_estimates") == 3);
         assert_eq!(**control.topology().snapshot().sizes(), cluster::TableSizes::default());
         assert_eq!(notices.lock().expect("no panic").len(), 0);
+    });
+}
+
+#[test]
+fn name_in_certificates_is_checked_in_place_of_addresses() {
+    // Nodes at 127.0.0.1 to 127.0.0.3, with a certificate for 127.0.0.1 and localhost.
+    with_cluster(true, |_, cluster| {
+        let file =
+            |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/tls").join(name);
+        let (certificate, key) = (file("certificate.pem"), file("key.pem"));
+        let files = TlsFiles { certificate, key, client_ca: None, client_required: false };
+        cluster.script().tls = Some(Tls::from_files(files).expect("valid"));
+        let trust = |name: Option<&str>| {
+            let (authority, name) = (file("certificate.pem"), name.map(str::to_owned));
+            Some(NodeTls::from_files(NodeTlsFiles { authority, own: None, name }).expect("valid"))
+        };
+        let (by_address, _) = start_with(cluster, None, trust(None)).expect("starts");
+        assert_eq!(up(&by_address.topology().snapshot()).iter().filter(|is_up| **is_up).count(), 1);
+        let (by_name, _) = start_with(cluster, None, trust(Some("localhost"))).expect("starts");
+        until("all nodes are up", || up(&by_name.topology().snapshot()) == [true; 3]);
     });
 }

@@ -305,7 +305,12 @@ fn trust(authority: &str, own: Option<&str>) -> NodeTlsFiles {
         certificate: tls_file(&format!("{name}.pem")),
         key: tls_file(&format!("{name}-key.pem")),
     });
-    NodeTlsFiles { authority: tls_file(authority), own }
+    NodeTlsFiles { authority: tls_file(authority), own, name: None }
+}
+
+/// Trusts the nodes' authority, with a name in all certificates.
+fn trust_name(name: &str) -> NodeTlsFiles {
+    NodeTlsFiles { name: Some(name.to_owned()), ..trust("certificate.pem", None) }
 }
 
 #[test]
@@ -335,7 +340,10 @@ fn node_without_a_valid_certificate_is_refused() {
         let check = async |at: [u8; 4], tls, files, expected: &str| {
             let node = Node::start_at((at, 0).into(), tls, |_| Act::Void);
             let reason = front_with_tls(&[node.address], files).await.map(drop).expect_err(expected);
-            assert!(reason.contains(expected) && reason.contains("(--cluster-ca)"), "{reason}");
+            assert!(
+                reason.contains(expected) && reason.contains("(--cluster-ca, --cluster-tls-name)"),
+                "{reason}"
+            );
             assert!(node.seen.borrow().is_empty(), "nothing was sent");
         };
         let own = [127, 0, 0, 1];
@@ -343,6 +351,23 @@ fn node_without_a_valid_certificate_is_refused() {
         check([127, 0, 0, 2], node_certificate(false), trust("certificate.pem", None), "not valid for name")
             .await;
         check(own, None, trust("certificate.pem", None), "TLS handshake").await;
+        // The certificate is valid for 127.0.0.1 and localhost.
+        check(own, node_certificate(false), trust_name("db.example"), "not valid for name \"db.example\"")
+            .await;
+        let other_authority = NodeTlsFiles { authority: tls_file("other.pem"), ..trust_name("localhost") };
+        check(own, node_certificate(false), other_authority, "invalid peer certificate").await;
+    });
+}
+
+#[test]
+fn one_name_in_certificates_is_checked_in_place_of_addresses() {
+    on_lane(|| async {
+        // The certificate is not valid for this address.
+        let at = ([127, 0, 0, 2], 0).into();
+        let node = Node::start_at(at, node_certificate(false), |_| Act::Void);
+        let front = front_with_tls(&[node.address], trust_name("localhost")).await.expect("a node answers");
+        let role = log_in(&front).await;
+        front.send(&role, &query("SELECT", true, None)).await.expect("an answer");
     });
 }
 
@@ -357,6 +382,8 @@ fn bad_files_of_certificates_are_named() {
     check(trust("certificate.pem", Some("missing")), "missing.pem");
     let own = OwnCertificate { certificate: tls_file("client.pem"), key: tls_file("other-key.pem") };
     check(NodeTlsFiles { own: Some(own), ..trust("certificate.pem", None) }, "client.pem");
+    check(trust_name("10.0.0.1"), "expected a host name, got `10.0.0.1`");
+    check(trust_name("a name"), "expected a host name");
 }
 
 /// Returns the options of a level with a tag.

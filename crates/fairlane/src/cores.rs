@@ -395,7 +395,13 @@ fn node_tls(settings: &Settings) -> Result<Option<Arc<NodeTls>>, String> {
                 .to_owned());
         }
     };
+    let name = settings.cluster_tls_name.clone();
     let Some(authority) = settings.cluster_ca.clone() else {
+        if name.is_some() {
+            return Err("a name in certificates needs an encrypted connection: give --cluster-ca beside \
+                        --cluster-tls-name."
+                .to_owned());
+        }
         return match own {
             Some(_) => Err("a client certificate needs an encrypted connection: give --cluster-ca beside \
                             --cluster-cert."
@@ -403,8 +409,10 @@ fn node_tls(settings: &Settings) -> Result<Option<Arc<NodeTls>>, String> {
             None => Ok(None),
         };
     };
-    let tls = NodeTls::from_files(NodeTlsFiles { authority, own });
-    tls.map(Some).map_err(|reason| format!("{reason} (--cluster-ca, --cluster-cert, --cluster-key)."))
+    let tls = NodeTls::from_files(NodeTlsFiles { authority, own, name });
+    tls.map(Some).map_err(|reason| {
+        format!("{reason} (--cluster-ca, --cluster-cert, --cluster-key, --cluster-tls-name).")
+    })
 }
 
 /// Starts the thread that finds the nodes of the cluster.

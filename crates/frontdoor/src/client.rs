@@ -4,10 +4,12 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
 use crate::tls::{authorities, certificates, unreadable};
 
@@ -31,10 +33,43 @@ impl TlsClient {
     /// # Errors
     /// A text with the file and the problem.
     pub fn from_files(authority: &Path, own: Option<ClientFiles<'_>>) -> Result<TlsClient, String> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        TlsClient::new(authority, own, None)
+    }
+
+    /// Does the same for servers whose certificates must be valid for `name`, in place of the name
+    /// or address that a connection is opened to.
+    ///
+    /// # Errors
+    /// Those of [`TlsClient::from_files`], or `name` is no host name.
+    pub fn from_files_for(
+        name: &str,
+        authority: &Path,
+        own: Option<ClientFiles<'_>>,
+    ) -> Result<TlsClient, String> {
+        let dns_name = ServerName::try_from(name.to_owned()).ok();
+        let dns_name = dns_name.filter(|name| matches!(name, ServerName::DnsName(_)));
+        let dns_name = dns_name.ok_or_else(|| format!("expected a host name, got `{name}`"))?;
+        TlsClient::new(authority, own, Some(dns_name))
+    }
+
+    fn new(
+        authority: &Path,
+        own: Option<ClientFiles<'_>>,
+        name: Option<ServerName<'static>>,
+    ) -> Result<TlsClient, String> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(authorities(authority)?);
+            .map_err(|error| error.to_string())?;
+        let roots = authorities(authority)?;
+        let builder = match name {
+            None => builder.with_root_certificates(roots),
+            Some(name) => {
+                let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                let chain = chain.map_err(|error| format!("cannot use {}: {error}", authority.display()))?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(FixedName { name, chain }))
+            }
+        };
         let Some(own) = own else { return Ok(TlsClient(Arc::new(builder.with_no_client_auth()))) };
         let chain = certificates(own.certificate)?;
         let key = PrivateKeyDer::from_pem_file(own.key);
@@ -71,6 +106,48 @@ impl TlsClient {
             session.complete_io(&mut stream).map_err(|error| format!("the TLS handshake failed: {error}"))?;
         }
         Ok(StreamOwned::new(session, stream))
+    }
+}
+
+/// Verifier of certificates of several servers for one name. All other checks are those of TLS.
+#[derive(Debug)]
+struct FixedName {
+    name: ServerName<'static>,
+    chain: Arc<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for FixedName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _address: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.chain.verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chain.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chain.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
     }
 }
 

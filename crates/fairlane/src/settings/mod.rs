@@ -30,7 +30,7 @@ const OTHER_VARIABLES: [&str; 5] =
 const FILE: &str = "fairlane.toml";
 
 /// Settings of a server in front of a cluster.
-const OF_CLUSTER: [&str; 9] = [
+const OF_CLUSTER: [&str; 10] = [
     "cluster_user",
     "datacenter",
     "rack",
@@ -38,6 +38,7 @@ const OF_CLUSTER: [&str; 9] = [
     "peers",
     "node_window",
     "cluster_ca",
+    "cluster_tls_name",
     "cluster_cert",
     "cluster_key",
 ];
