@@ -1,4 +1,4 @@
-"""The ring, fronts before it, and loads on it. The nodes share CPU 1; fronts, loads and this program share CPU 0. A *cell* is one
+"""A ring, fronts before it, and loads on it. The nodes share CPU 1; fronts, loads and this program share CPU 0. A *cell* is one
 measurement, with the use of the CPUs meanwhile."""
 
 import contextlib
@@ -11,11 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import Cluster
-
 from _ring import Ring
 from _server import PASSWORD
+from fleet import cluster as pinned
 from machine import Use
 
 BINARY = os.environ["FAIRLANE_BIN"]
@@ -32,32 +30,23 @@ LOAD_EXTRA_S = 60
 
 
 class Front:
-    """A front before the ring on CPU 0, until the end of the block."""
+    """A front before the ring on CPU 0, until the end of the block. Fronts of one `fleet` act as one. After [`Front.crash`],
+    [`Front.start`] serves at the same address."""
 
-    def __init__(self, bench, window=128, timeout_ms=10_000, levels=()):
-        self.bench, self.window, self.levels = bench, window, levels
+    def __init__(self, bench, window=128, timeout_ms=10_000, levels=(), fleet=None, more=()):
+        self.bench, self.window, self.levels, self.hosts = bench, window, levels, "127.0.0.1:0"
+        self.log = Path(bench.folder, f"front{time.monotonic_ns()}.log")
         self.command = ["taskset", "-c", str(LOADS_CPU), BINARY, "serve", "--engine", "cluster", "--contact", bench.ring.contacts()]
         # Levels outlive a front in the keyspace of its fleet: each has one of its own.
-        self.command += ["--fleet-keyspace", f"fleet_{time.monotonic_ns()}", "--cluster-user", "admin", "--cores", f"{LOADS_CPU}-{LOADS_CPU}", "--memory", "512MiB"]
-        self.command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
-        self.command += ["--node-window", str(window), "--request-timeout-ms", str(timeout_ms)]
+        self.command += ["--fleet-keyspace", fleet or f"fleet_{time.monotonic_ns()}", "--cluster-user", "admin"]
+        self.command += ["--cores", f"{LOADS_CPU}-{LOADS_CPU}", "--memory", "512MiB", "--http-listen", "127.0.0.1:0"]
+        self.command += ["--node-window", str(window), "--request-timeout-ms", str(timeout_ms), *more]
 
     def __enter__(self):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
-        environment["FAIRLANE_CLUSTER_PASSWORD"] = PASSWORD
-        folder = self.bench.folder
-        with open(Path(folder, "front.log"), "a") as log:
-            self.process = subprocess.Popen(
-                self.command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True
-            )
+        self.bench.fronts.append(self)
         try:
-            line = self.process.stdout.readline() if select.select([self.process.stdout], [], [], START_S)[0] else ""
-            found = re.search(r"is ready: CQL (\S+?),", line)
-            if not found:
-                raise AssertionError(f"expected the line of a ready front within {START_S} s, got {line!r}")
-            self.hosts = found[1]
-            host, port = self.hosts.rsplit(":", 1)
-            self.cluster = Cluster([host], port=int(port), auth_provider=PlainTextAuthProvider("admin", PASSWORD), protocol_version=5)
+            self.start()
+            self.cluster = pinned(self)
             self.session = self.cluster.connect()
             for name, options in self.levels:
                 self.session.execute(f"CREATE SERVICE LEVEL {name} WITH {options}")
@@ -65,8 +54,29 @@ class Front:
         except BaseException:
             self.__exit__()
             raise
-        self.bench.front = self
         return self
+
+    def start(self):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+        environment["FAIRLANE_CLUSTER_PASSWORD"] = PASSWORD
+        command = [*self.command, "--listen", self.hosts]
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, cwd=self.bench.folder, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        line = self.process.stdout.readline() if select.select([self.process.stdout], [], [], START_S)[0] else ""
+        found = re.search(r"is ready: CQL (\S+:\d+), HTTP (\S+:\d+)(?:, SQL (\S+:\d+))?", line)
+        if not found:
+            raise AssertionError(f"expected the line of a ready front within {START_S} s, got {line!r}: {self.log.read_text()}")
+        self.hosts, self.http, self.sql = found.groups()
+        self.host, port = self.hosts.rsplit(":", 1)
+        self.port = int(port)
+
+    def crash(self):
+        """Kills the front by SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
 
     def nodes(self):
         """Returns requests, occupancy and waiting requests of each level over all nodes, the windows, and the rows behind them."""
@@ -77,34 +87,51 @@ class Front:
             levels[row.service_level] = tuple(map(sum, zip(sums, (row.requests, row.occupancy_us, row.queued))))
         return {"s": time.monotonic(), "levels": levels, "windows": sorted(windows.values()), "rows": [row._asdict() for row in rows]}
 
+    def complaints(self):
+        """Returns the warnings and errors in the log."""
+        return [line for line in self.log.read_text().splitlines() if " WARN " in line or " ERROR " in line or "panic" in line]
+
     def __exit__(self, *_):
-        self.bench.front = None
+        self.bench.fronts.remove(self)
         with contextlib.suppress(AttributeError):
             self.cluster.shutdown()
-        self.process.terminate()
-        try:
-            self.process.wait(START_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
+        with contextlib.suppress(AttributeError):
+            self.process.terminate()
+            try:
+                self.process.wait(START_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def two_fronts(bench, levels=(), **options):
+    """Two fronts that act as one."""
+    fleet = f"fleet_{time.monotonic_ns()}"
+    with Front(bench, levels=levels, fleet=fleet, **options) as first, Front(bench, fleet=fleet, **options) as second:
+        yield [first, second]
 
 
 class Bench:
-    """The ring with its table. `scale` shortens all times."""
+    """A ring of one node for each letter of `datacenters`, with its table. Its nodes share a CPU if times are measured. `scale`
+    shortens all times. `began`: start of the run. `minutes`: time of a soak."""
 
-    def __init__(self, scale):
-        self.scale, self.cells, self.front, self.began = scale, [], None, time.monotonic()
-        self.loads = []
+    def __init__(self, datacenters, is_timed, scale, began, minutes):
+        self.datacenters, self.is_timed, self.scale, self.began, self.minutes = datacenters, is_timed, scale, began, minutes
+        self.cells, self.fronts, self.loads = [], [], []
 
     def __enter__(self):
         self.stack = contextlib.ExitStack()
         try:
             self.folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-ring-loads-"))
-            self.say("starting three nodes")
-            self.ring = self.stack.enter_context(Ring(("a", "a", "a"), cpu=NODES_CPU))
-            self.use = Use(self.ring.nodes)
-            self.create()
+            self.use = Use([])
+            if self.datacenters:
+                self.say(f"starting nodes in datacenters {', '.join(self.datacenters)}")
+                cpu = NODES_CPU if self.is_timed else None
+                self.ring = self.stack.enter_context(Ring(tuple(self.datacenters), cpu=cpu))
+                self.use = Use(self.ring.nodes)
+                self.create()
         except BaseException:
             self.stack.close()
             raise
@@ -134,16 +161,24 @@ class Bench:
     def seconds(self, full):
         return max(4, round(full * self.scale))
 
-    def start(self, workload, *flags, user="admin", connections=CONNECTIONS):
-        """Starts a load on the front if there is one, else on the nodes. Returns its process and the file of its report."""
-        hosts = self.front.hosts if self.front else self.ring.contacts()
+    def start(self, workload, *flags, user="admin", connections=CONNECTIONS, hosts=None):
+        """Starts a load on the fronts if there are any, else on the nodes. Returns its process and the file of its report."""
+        hosts = hosts or ",".join(front.hosts for front in self.fronts) or self.ring.contacts()
+        words = [workload, "--connections", str(connections)]
+        if workload != "scan":
+            words += ["--keys", str(ROWS), "--consistency", "LOCAL_ONE", "--no-create"]
+        return self.launch([*words, "--hosts", hosts, "--user", user, *map(str, flags)])
+
+    def start_sql(self, front, query, *flags, user="admin"):
+        """Starts a load of one SQL query on a front."""
+        path = Path(self.folder, f"query{time.monotonic_ns()}.sql")
+        path.write_text(query)
+        return self.launch(["sql", "--queries", str(path), "--hosts", front.sql, "--user", user, *map(str, flags)])
+
+    def launch(self, words):
         handle, path = tempfile.mkstemp(suffix=".json", dir=self.folder)
         os.close(handle)
-        command = ["taskset", "-c", str(LOADS_CPU), BINARY, "load", workload, "--hosts", hosts, "--user", user, "--json", path, "--quiet"]
-        command += ["--connections", str(connections)]
-        if workload != "scan":
-            command += ["--keys", str(ROWS), "--consistency", "LOCAL_ONE", "--no-create"]
-        command += map(str, flags)
+        command = ["taskset", "-c", str(LOADS_CPU), BINARY, "load", *words, "--json", path, "--quiet"]
         environment = dict(os.environ, FAIRLANE_PASSWORD=PASSWORD)
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.loads.append(process)
@@ -166,9 +201,9 @@ class Bench:
     def cell(self, experiment, variant):
         """A measurement. The block puts its results into the yielded dictionary."""
         found = {"experiment": experiment, "variant": variant}
-        self.use.begin(time.monotonic(), self.front)
+        self.use.begin(time.monotonic(), self.fronts)
         yield found
-        found["use"] = self.use.end(time.monotonic(), self.front)
+        found["use"] = self.use.end(time.monotonic(), self.fronts)
         self.cells.append(found)
         use = found["use"]
         shown = found.get("shown", "")

@@ -39,20 +39,20 @@ class Use:
         self.nodes = nodes
         self.before = None
 
-    def begin(self, now_s, front):
-        self.before = self.read(now_s, front)
+    def begin(self, now_s, fronts):
+        self.before = self.read(now_s, fronts)
 
-    def read(self, now_s, front):
+    def read(self, now_s, fronts):
         busy, steal = machine_s()
         own, loads = own_s()
         nodes = sum(cpu_s(node.process.pid) for node in self.nodes)
         return {
             "seconds": now_s, "busy": busy, "steal": steal, "own": own, "loads": loads, "nodes": nodes,
-            "front": cpu_s(front.process.pid) if front else 0.0,
+            "front": sum(cpu_s(front.process.pid) for front in fronts),
         }  # fmt: skip
 
-    def end(self, now_s, front):
-        after = self.read(now_s, front)
+    def end(self, now_s, fronts):
+        after = self.read(now_s, fronts)
         spent = {name: after[name] - self.before[name] for name in after}
         seconds = max(spent.pop("seconds"), 1e-9)
         parts = {name: spent[name] / seconds for name in spent}

@@ -4,6 +4,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -181,6 +182,9 @@ class Node:
         command += [f"-D{name}={value}" for name, value in properties.items()]
         return [*command, "-cp", f"{conf}:{self.lib}/*", "org.apache.cassandra.service.CassandraDaemon"]
 
+    def address(self):
+        return f"{self.host}:{self.port}"
+
     def start(self):
         with open(self.folder / "log", "a") as log:
             self.process = subprocess.Popen(
@@ -208,6 +212,18 @@ class Node:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def stop(self):
+        """Shuts the node down by SIGTERM, which drains it: the others hear of it first."""
+        self.process.terminate()
+        self.process.wait(START_S)
+
+    def pause(self):
+        """Stops the process by SIGSTOP. Its connections stay open, and it answers nothing until [`Node.resume`]."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
 
     def cluster(self, role="admin", password=PASSWORD):
         """Returns a driver that connects to this node only."""
@@ -282,7 +298,7 @@ class Ring:
         return str({"class": "NetworkTopologyStrategy", **{name: str(n) for name, n in copies.items()}})
 
     def contacts(self):
-        return ",".join(f"{node.host}:{node.port}" for node in self.nodes)
+        return ",".join(node.address() for node in self.nodes)
 
     def __exit__(self, *failure):
         for node in self.nodes:

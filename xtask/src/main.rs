@@ -153,8 +153,8 @@ const TOOLS: [Tool; 7] = [
     },
     Tool {
         name: "ring",
-        flags: "[--quick] [--only NAME] [--cells FILE] [--dry]",
-        what: "a front before three nodes of Cassandra: figures for bench/results, 20 minutes (Java, Maven)",
+        flags: "[--quick] [--only NAME] [--minutes N] [--cells FILE] [--dry]",
+        what: "fronts before three nodes of Cassandra: figures and failures for bench/results, an hour (Java, Maven)",
         builds: true,
         run: ring::run,
     },

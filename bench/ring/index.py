@@ -1,0 +1,37 @@
+"""Experiments by name."""
+
+from typing import Callable, NamedTuple
+
+import latency
+import overload
+import scans
+import shares
+
+
+class Experiment(NamedTuple):
+    """`run(bench, rate)` returns rows. The ring has a node for each letter of `datacenters`. With `has_rate` it is warm, and `rate` is
+    its capacity, requests a second. `is_by_name`: left out unless it is named."""
+
+    run: Callable
+    datacenters: str = "aaa"
+    has_rate: bool = False
+    is_by_name: bool = False
+
+    def about(self):
+        """Returns the first sentence of its description."""
+        return " ".join(self.run.__doc__.split()).split(". ")[0].rstrip(".")
+
+
+EXPERIMENTS = {
+    "latency": Experiment(latency.added_latency, has_rate=True),
+    "ladder": Experiment(overload.ladder, has_rate=True),
+    "levels": Experiment(shares.on_one, has_rate=True),
+    "levels-two-fronts": Experiment(shares.on_two, has_rate=True),
+    "front-gone": Experiment(shares.front_gone, has_rate=True),
+    "scans": Experiment(scans.beside_paging, has_rate=True),
+    "sql-scans": Experiment(scans.beside_sql, has_rate=True),
+    "sql-rows": Experiment(scans.sql_rows, has_rate=True),
+    "goodput": Experiment(overload.goodput, has_rate=True),
+    # The ring is not used, but its CPUs are.
+    "cpu": Experiment(latency.cpu, datacenters=""),
+}
