@@ -2,6 +2,7 @@
 
 from typing import Callable, NamedTuple
 
+import failures
 import latency
 import overload
 import scans
@@ -32,6 +33,9 @@ EXPERIMENTS = {
     "sql-scans": Experiment(scans.beside_sql, has_rate=True),
     "sql-rows": Experiment(scans.sql_rows, has_rate=True),
     "goodput": Experiment(overload.goodput, has_rate=True),
+    "stopped": Experiment(failures.stopped),
+    "killed": Experiment(failures.killed),
+    "restarted": Experiment(failures.restarted),
     # The ring is not used, but its CPUs are.
     "cpu": Experiment(latency.cpu, datacenters=""),
 }
