@@ -3,10 +3,12 @@
 from typing import Callable, NamedTuple
 
 import failures
+import fronts
 import latency
 import overload
 import scans
 import shares
+import tags
 
 
 class Experiment(NamedTuple):
@@ -33,9 +35,14 @@ EXPERIMENTS = {
     "sql-scans": Experiment(scans.beside_sql, has_rate=True),
     "sql-rows": Experiment(scans.sql_rows, has_rate=True),
     "goodput": Experiment(overload.goodput, has_rate=True),
+    "limited": Experiment(fronts.limited),
+    "changes": Experiment(fronts.changes),
+    "front-killed": Experiment(fronts.front_killed),
     "stopped": Experiment(failures.stopped),
     "killed": Experiment(failures.killed),
     "restarted": Experiment(failures.restarted),
+    "tags": Experiment(tags.tags, datacenters="aab"),
+    "tags-saturated": Experiment(tags.saturated, datacenters="aab", has_rate=True),
     # The ring is not used, but its CPUs are.
     "cpu": Experiment(latency.cpu, datacenters=""),
 }
