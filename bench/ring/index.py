@@ -8,6 +8,7 @@ import latency
 import overload
 import scans
 import shares
+import soak
 import tags
 
 
@@ -45,4 +46,5 @@ EXPERIMENTS = {
     "tags-saturated": Experiment(tags.saturated, datacenters="aab", has_rate=True),
     # The ring is not used, but its CPUs are.
     "cpu": Experiment(latency.cpu, datacenters=""),
+    "soak": Experiment(soak.soak, is_by_name=True),
 }
