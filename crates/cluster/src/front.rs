@@ -168,7 +168,7 @@ impl Front {
         token: Option<&Bytes>,
         group: Group,
     ) -> Result<Rc<Role>, Refusal> {
-        let _place = self.logins.enter(node).await?;
+        let place = self.logins.enter(node).await?;
         // A node may have accepted an equal password during the wait.
         if let Some(role) = token.and_then(|token| self.kept_login(name, token)) {
             return Ok(role);
@@ -178,6 +178,7 @@ impl Front {
         let new = || Reading { group: Rc::new(Cell::new(group)), memory, tls };
         let reading = self.role(name, token).map_or_else(new, |role| role.reading().clone());
         let connection = open(node, version, token, None, reading.clone()).await?;
+        place.opened(&connection);
         // Another login of the role may have finished meanwhile.
         let role = self.role(name, token).unwrap_or_else(|| {
             // Its password may have been changed: sessions with the old one end.
@@ -282,5 +283,6 @@ impl Front {
             });
             !named.is_empty()
         });
+        self.logins.forget_unused();
     }
 }

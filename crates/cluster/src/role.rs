@@ -29,10 +29,6 @@ struct ConnectionKey {
     keyspace: Option<Rc<str>>,
 }
 
-/// Connections of a role on a core above which the least used one is closed for another: a client
-/// may USE many keyspaces.
-const CONNECTIONS_MAX: usize = 128;
-
 /// Outcome of opening a connection.
 type Opened = Result<Rc<NodeConnection>, Refusal>;
 
@@ -247,23 +243,24 @@ impl Role {
             waiting.push(sender);
             return false;
         }
-        if kept.len() >= CONNECTIONS_MAX {
-            close_oldest(&mut kept);
-        }
         kept.insert(key.clone(), Kept::Opening(vec![sender]));
         true
     }
 
     /// Opens a connection. A node that refuses the token ends the role.
     async fn open(&self, key: &ConnectionKey, version: Version) -> Opened {
-        let _place = self.logins.enter(key.node).await?;
+        let place = self.logins.enter(key.node).await?;
         let keyspace = key.keyspace.as_deref();
         match open(key.node, version, self.token.as_ref(), keyspace, self.reading.clone()).await {
+            Ok(connection) => {
+                place.opened(&connection);
+                Ok(connection)
+            }
             Err(Refusal::Credentials(_)) => {
                 self.end();
                 Err(Refusal::Ended)
             }
-            opened => opened,
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -332,19 +329,6 @@ impl Drop for Role {
                 connection.close();
             }
         }
-    }
-}
-
-/// Closes the connection without requests in flight that was used least recently.
-fn close_oldest(kept: &mut FxHashMap<ConnectionKey, Kept>) {
-    let idle = kept.iter().filter_map(|(key, kept)| match kept {
-        Kept::Open(connection) if connection.in_flight() == 0 => Some((connection.used_ns(), key.clone())),
-        _ => None,
-    });
-    if let Some((_, key)) = idle.min_by_key(|(used_ns, _)| *used_ns)
-        && let Some(Kept::Open(connection)) = kept.remove(&key)
-    {
-        connection.close();
     }
 }
 

@@ -61,9 +61,14 @@ struct Node {
     token: Rc<Cell<&'static [u8]>>,
     /// Messages that it got, by opcode and text.
     seen: Rc<RefCell<Vec<String>>>,
-    /// Streams of statements that wait for their answers, and the number of those to be answered.
-    held: Rc<RefCell<VecDeque<i16>>>,
+    /// Statements that wait for their answers, by connection and stream, and the number of those to
+    /// be answered.
+    held: Rc<RefCell<VecDeque<(usize, i16)>>>,
     to_answer: Rc<Cell<usize>>,
+    /// Number of its open connections.
+    open: Rc<Cell<usize>>,
+    /// Number of the connection that this clone serves.
+    connection: usize,
 }
 
 impl Node {
@@ -76,11 +81,13 @@ impl Node {
     fn start_at(at: SocketAddr, tls: Option<Tls>, script: impl Fn(&str) -> Act + Clone + 'static) -> Node {
         let listener = lanes::net::listen(at, false).expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let (seen, held, to_answer) = Default::default();
-        let node = Node { address, token: Rc::new(Cell::new(TOKEN)), seen, held, to_answer };
-        let own = node.clone();
+        let (seen, held, to_answer, open) = Default::default();
+        let token = Rc::new(Cell::new(TOKEN));
+        let node = Node { address, token, seen, held, to_answer, open, connection: 0 };
+        let mut own = node.clone();
         let accept = async move {
             while let Ok((stream, _)) = listener.accept().await {
+                own.connection += 1;
                 let (own, tls, script) = (own.clone(), tls.clone(), script.clone());
                 let serve = async move {
                     let stream = match &tls {
@@ -88,7 +95,10 @@ impl Node {
                         None => Ok(Stream::Plain(stream)),
                     };
                     if let Ok(stream) = stream {
+                        let open = own.open.clone();
+                        open.set(open.get() + 1);
                         own.serve(stream, script).await;
+                        open.set(open.get() - 1);
                     }
                 };
                 lanes::spawn(Group::CONTROL, serve).detach();
@@ -116,10 +126,11 @@ impl Node {
                 return;
             }
             while self.to_answer.get() > 0
-                && let Some(held) = self.held.borrow_mut().pop_front()
+                && let Some((_, stream)) =
+                    self.held.borrow_mut().pop_front_if(|held| held.0 == self.connection)
             {
                 self.to_answer.set(self.to_answer.get() - 1);
-                encoder.void(held, &Prelude::default()).expect("short");
+                encoder.void(stream, &Prelude::default()).expect("short");
             }
             stream.write_all(encoder.finish()).await.expect("the front reads");
             encoder.finish().clear();
@@ -204,7 +215,7 @@ impl Node {
                 let failure = Failure::new(FailureKind::Unprepared(id.to_vec()), "unknown".to_owned());
                 encoder.error(stream, &failure, &none).expect("short");
             }
-            Act::Hold => self.held.borrow_mut().push_back(stream),
+            Act::Hold => self.held.borrow_mut().push_back((self.connection, stream)),
             Act::Close => return false,
             Act::Never => {}
             Act::Freeze => std::future::pending().await,
@@ -259,7 +270,12 @@ impl Node {
 
 /// Runs a test on a fast lane.
 fn on_lane<F: Future<Output = ()> + 'static>(test: impl FnOnce() -> F + Send + 'static) {
-    let lanes = start_lanes(1);
+    on_lanes(1, test);
+}
+
+/// Runs a test on the fast lane of the first of several cores.
+fn on_lanes<F: Future<Output = ()> + 'static>(cores: usize, test: impl FnOnce() -> F + Send + 'static) {
+    let lanes = start_lanes(cores);
     lanes.block_on(0, Group::CONTROL, test);
     lanes.shutdown();
 }
@@ -452,8 +468,12 @@ fn level(levels: &Levels, name: &str, shares: u16) -> Rc<Effective> {
 }
 
 async fn log_in(front: &Front) -> Rc<Role> {
+    log_in_as(front, "ann").await
+}
+
+async fn log_in_as(front: &Front, name: &str) -> Rc<Role> {
     let token = Some(Bytes::from_static(TOKEN));
-    front.log_in(Version::V5, "ann", token, Group::CONTROL).await.expect("the right token")
+    front.log_in(Version::V5, name, token, Group::CONTROL).await.expect("the right token")
 }
 
 /// Returns a request with the body that a client sends.
@@ -982,5 +1002,64 @@ fn large_answers_are_refused_beyond_their_memory_and_the_connection_goes_on() {
         drop(first);
         send("large").await.expect("it fits again");
         assert_eq!(node.count("STARTUP"), 2, "the probe, and one connection");
+    });
+}
+
+/// Connections of one of 16 cores to a node, at most: these divide 512.
+const OF_16_CORES: usize = 512 / 16;
+
+#[test]
+fn connections_of_all_roles_to_a_node_are_bounded() {
+    on_lanes(16, || async {
+        let node = Node::start(|_| Act::Void);
+        let front = front(&[node.address]).await;
+        let roles = [log_in_as(&front, "ann").await, log_in_as(&front, "bob").await];
+        let keyspaces: Vec<String> = (0..2 * OF_16_CORES).map(|n| format!("ks{n}")).collect();
+        let open = async |role: usize, keyspace: &str| {
+            let before = node.count("STARTUP");
+            front.use_keyspace(&roles[role], Version::V5, keyspace).await.expect("opened");
+            node.count("STARTUP") - before
+        };
+        for keyspace in &keyspaces {
+            assert_eq!([open(0, keyspace).await, open(1, keyspace).await], [1, 1]);
+        }
+        node.wait(|node| node.open.get() == OF_16_CORES).await;
+        for keyspace in &keyspaces[keyspaces.len() - OF_16_CORES / 2..] {
+            let opened = [open(0, keyspace).await, open(1, keyspace).await];
+            assert_eq!(opened, [0, 0], "the last ones stay, whichever role used them");
+        }
+        assert_eq!(open(1, &keyspaces[0]).await, 1, "the first ones were closed");
+        node.wait(|node| node.open.get() == OF_16_CORES).await;
+    });
+}
+
+#[test]
+fn connection_with_a_request_in_flight_is_not_closed_for_another() {
+    on_lanes(16, || async {
+        let node = holding_node();
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        let send = |n: usize| {
+            let (front, role, keyspace) = (front.clone(), role.clone(), format!("ks{n}"));
+            let sent = async move { front.send(&role, &query("SELECT 1", true, Some(&keyspace))).await };
+            lanes::spawn(Group::CONTROL, sent)
+        };
+        let in_flight: Vec<_> = (0..OF_16_CORES).map(send).collect();
+        node.wait(|node| node.held.borrow().len() == OF_16_CORES).await;
+        assert_eq!(node.open.get(), OF_16_CORES, "that of the login was closed");
+        let (next, late) = (send(OF_16_CORES), send(OF_16_CORES + 1));
+        lanes::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(node.held.borrow().len(), OF_16_CORES, "they wait");
+        node.answer_next().await;
+        node.wait(|node| node.held.borrow().len() == OF_16_CORES).await;
+        let refused = late.await;
+        let expected = |text: &str| text.contains("all 32 connections") && text.contains("in flight");
+        assert!(matches!(&refused, Err(Refusal::Unsent(text)) if expected(text)), "{refused:?}");
+        for _ in 0..OF_16_CORES {
+            node.answer_next().await;
+        }
+        for sent in in_flight.into_iter().chain([next]) {
+            assert!(is_void(&sent.await.expect("no connection was closed with a request in flight")));
+        }
     });
 }
