@@ -76,7 +76,7 @@ def create(bench):
             session.execute(f"GRANT MODIFY ON KEYSPACE outcomes TO {role}")
 
 
-def loops_of(session, name, reads=("LOCAL_ONE", "LOCAL_QUORUM"), writes=("LOCAL_QUORUM",), each=2):
+def loops_of(session, name, reads=("LOCAL_ONE", "LOCAL_QUORUM"), writes=("LOCAL_QUORUM",), each=4):
     """Returns loops of reads and writes in a session, `each` of every consistency."""
     loops = []
     for consistency in (*reads, *writes):

@@ -181,5 +181,5 @@ def changes(bench, _rate):
                 fronts[0].session.execute(f"ALTER SERVICE LEVEL a WITH tag = '{tag}'")
                 took.append(until(f"the tag {tag} at the other front", lambda: is_refused() == (tag == "dc:a")))
             found["seconds"], found["shown"] = took, spread(took) + " s"
-    row = f"{spread(took)} {machine([found])}"
-    return [Row(f"time until a change of a level acts at the other front, {CHANGES} changes", row, "s", "≤ 2, at most", judged([max(took)], [found], most=2))]
+    what = f"time until a change of a level acts at the other front, {CHANGES} changes"
+    return [Row(what, f"{spread(took)} {machine([found])}", "s", "≤ 2, at most", judged([max(took)], [found], most=2))]

@@ -14,7 +14,7 @@ SMALL = 8
 BOTH = [("a", "shares = 1000"), ("b", "shares = 100 AND workload_type = 'batch'")]
 SQL = ("--sql-listen", "127.0.0.1:0")
 # Reads all columns, as paging does.
-QUERY = f"""SELECT count(*), {', '.join(f'sum(octet_length("C{n}"))' for n in range(5))} FROM {KEYSPACE}.standard1"""
+QUERY = f"""SELECT count(*), {', '.join(f'sum(length("C{n}"))' for n in range(5))} FROM {KEYSPACE}.standard1"""
 # SQL queries beside the reads.
 QUERIES = 2
 

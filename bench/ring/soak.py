@@ -149,7 +149,7 @@ def soak(bench, _rate):
         time.sleep(2)
         events, reports, loops = Soak(bench, fronts), [], []
         readings.append(reading(bench, fronts))
-        turn = 0
+        turn, began = 0, time.monotonic()
         for part in range(READINGS):
             part_ends_s = time.monotonic() + (ends_s - time.monotonic()) / (READINGS - part) - REST_S
             seconds = max(5, round(part_ends_s - time.monotonic()))
@@ -179,9 +179,10 @@ def soak(bench, _rate):
             readings.append(reading(bench, fronts))
             bench.say(f"soak: {readings[-1]}")
         found["readings"], found["events"], found["errors"], found["texts"] = readings, events.count, events.errors, events.texts
-        found["failures"], found["reports"] = failed(loops, found.get("began", 0)), [brief(report) for report in reports]
+        found["failures"], found["reports"] = failed(loops, began), [brief(report) for report in reports]
         found["log"] = {number: lines_by_kind(front.complaints()) for number, front in enumerate(fronts, 1)}
-        found["shown"] = f"events {events.count}; errors of events {events.errors}; of loops { {key: seen['number'] for key, seen in found['failures'].items()} }"
+        of_loops = {key: seen["number"] for key, seen in found["failures"].items()}
+        found["shown"] = f"events {events.count}; errors of events {events.errors}, {events.texts}; of loops {of_loops}"
         for report in found["reports"]:
             found["shown"] += f"\n    load: {report}"
         for number, lines in found["log"].items():
