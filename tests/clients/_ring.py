@@ -101,15 +101,15 @@ def missing():
     return None
 
 
-def jars():
-    """Returns the folder with the files of Cassandra, beside the target folder. Downloads them once (67 MB)."""
-    folder = Path(sys.executable).parent.parent.parent.parent / f"cassandra-{VERSION}"
+def jars(name=f"cassandra-{VERSION}", pom=POM):
+    """Returns the folder with the files that a project needs, beside the target folder. Downloads them once (Cassandra: 67 MB)."""
+    folder = Path(sys.executable).parent.parent.parent.parent / name
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="cassandra-", dir=folder.parent) as partial:
-            pom, lib = Path(partial, "pom.xml"), Path(partial, "lib")
-            pom.write_text(POM)
-            command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=folder.parent) as partial:
+            file, lib = Path(partial, "pom.xml"), Path(partial, "lib")
+            file.write_text(pom)
+            command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(file), "dependency:copy-dependencies", "-DincludeScope=runtime"]
             subprocess.run([*command, f"-DoutputDirectory={lib}"], check=True, timeout=4 * PATIENCE_S)
             # An interrupted download is no folder.
             lib.rename(folder)
@@ -141,13 +141,25 @@ def retried(purpose, attempt, seconds=PATIENCE_S):
             time.sleep(0.2)
 
 
+def pinned(server, role="admin", password=PASSWORD):
+    """Returns a driver that connects to this node or front only, which has an address of its own."""
+    profile = ExecutionProfile(
+        load_balancing_policy=WhiteListRoundRobinPolicy([server.host]), consistency_level=ConsistencyLevel.ALL,
+        request_timeout=PATIENCE_S,
+    )  # fmt: skip
+    return Cluster(
+        [server.host], port=server.port, auth_provider=PlainTextAuthProvider(role, password), protocol_version=5,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=PATIENCE_S,
+    )  # fmt: skip
+
+
 class Node:
     """A node, with CQL at `host` and `port`. After [`Node.crash`], [`Node.start`] opens the same data."""
 
     def __init__(self, number, datacenter, ring):
         self.host, self.port, self.datacenter = f"127.0.0.{number}", ring.port, datacenter
         self.folder = Path(ring.folder.name, f"node{number}")
-        self.process, self.has_started, self.lib, self.cpu = None, False, ring.lib, ring.cpu
+        self.process, self.has_started, self.lib, self.cpu, self.properties = None, False, ring.lib, ring.cpu, ring.properties
         conf = self.folder / "conf"
         conf.mkdir(parents=True)
         (conf / "cassandra-rackdc.properties").write_text(f"dc={datacenter}\nrack=r1\n")
@@ -175,6 +187,7 @@ class Node:
             "cassandra-foreground": "yes",
             "cassandra.ring_delay_ms": 5000,
             "cassandra.superuser_setup_delay_ms": 0,
+            **self.properties,
         }
         if not self.has_started:
             # A node that starts again waits, because it would answer Unavailable before it knows that the others are up.
@@ -226,15 +239,7 @@ class Node:
         self.process.send_signal(signal.SIGCONT)
 
     def cluster(self, role="admin", password=PASSWORD):
-        """Returns a driver that connects to this node only."""
-        profile = ExecutionProfile(
-            load_balancing_policy=WhiteListRoundRobinPolicy([self.host]), consistency_level=ConsistencyLevel.ALL,
-            request_timeout=PATIENCE_S,
-        )  # fmt: skip
-        return Cluster(
-            [self.host], port=self.port, auth_provider=PlainTextAuthProvider(role, password), protocol_version=5,
-            execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=PATIENCE_S,
-        )  # fmt: skip
+        return pinned(self, role, password)
 
     def complaints(self):
         """Returns the last warnings and errors in the log."""
@@ -245,14 +250,14 @@ class Node:
 class Ring:
     """`with Ring() as ring:` starts a node for each datacenter named, and `Ring()` alone downloads their files. The superuser is
     `admin`, with the password of all tests. Every node has a copy of all roles. For measurements all nodes share one `cpu`, and
-    their code is compiled as in production."""
+    their code is compiled as in production. `properties` are more of Java's for each node."""
 
-    def __init__(self, datacenters=("a", "a", "b"), cpu=None):
+    def __init__(self, datacenters=("a", "a", "b"), cpu=None, properties=None):
         self.lib = jars()
         hosts = [f"127.0.0.{number}" for number in range(1, len(datacenters) + 1)]
         self.port = free_port(hosts)
         self.storage_port = free_port(hosts)
-        self.datacenters, self.cpu = datacenters, cpu
+        self.datacenters, self.cpu, self.properties = datacenters, cpu, properties or {}
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlane-ring-", ignore_cleanup_errors=True)

@@ -115,7 +115,7 @@ struct Tool {
 }
 
 /// The tools.
-const TOOLS: [Tool; 7] = [
+const TOOLS: [Tool; 8] = [
     Tool {
         name: "benchmarks",
         flags: "[--check]",
@@ -157,6 +157,13 @@ const TOOLS: [Tool; 7] = [
         what: "fronts before three nodes of Cassandra: figures and failures for bench/results, an hour (Java, Maven)",
         builds: true,
         run: ring::run,
+    },
+    Tool {
+        name: "spark",
+        flags: "[--only NAME]",
+        what: "Apache Spark through two fronts before three nodes of Cassandra, its answers beside ours (Java, Maven)",
+        builds: true,
+        run: ring::spark,
     },
     Tool {
         name: "stress",

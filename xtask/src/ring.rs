@@ -1,6 +1,7 @@
-//! `cargo xtask ring`: figures and failures of fronts before three nodes of Apache Cassandra. It
-//! builds the program, and runs `bench/ring` in the environment of the client tests, which knows
-//! how to start the nodes. Without Java and Maven nothing is tried.
+//! Fronts before three nodes of Apache Cassandra: `cargo xtask ring` has figures and failures,
+//! `cargo xtask spark` runs Apache Spark through two of them. Both build the program with SQL, and
+//! run in the environment of the client tests, which knows how to start the nodes. Without Java and
+//! Maven nothing is tried.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,10 +15,19 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(8 * 3600);
 
 /// `cargo xtask ring FLAGS`.
 pub(crate) fn run(root: &Path, flags: &[&str]) -> TaskResult {
-    // With SQL, for scans by SQL in a front, and for the node of its own kind that `cpu` measures.
+    program(root, "bench/ring", flags)
+}
+
+/// `cargo xtask spark`.
+pub(crate) fn spark(root: &Path, flags: &[&str]) -> TaskResult {
+    program(root, "tests/clients/spark", flags)
+}
+
+/// Builds the program, and runs a folder with a program of Python.
+fn program(root: &Path, folder: &str, flags: &[&str]) -> TaskResult {
     child::run(cargo(root).args(["build", "--release", "--package", "fairlane"]), BUILD_TIMEOUT)?;
     let mut command = Command::new(clients::python(root)?);
-    command.arg(root.join("bench/ring")).args(flags).current_dir(root);
+    command.arg(root.join(folder)).args(flags).current_dir(root);
     command.env("PYTHONPATH", root.join("tests/clients")).env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("FAIRLANE_BIN", target::folder(root).join("release/fairlane"));
     child::run(&mut command, RUN_TIMEOUT)
