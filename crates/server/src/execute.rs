@@ -36,14 +36,10 @@ pub(crate) fn execute_in_level(
         }
     };
     match effective {
-        Ok(effective) if effective.group() == lanes::current_group() => {
-            execute(session, envelope, params, request)
-        }
-        Ok(effective) => {
-            request.effective = effective;
-            (request.admitted, request.slot) = (None, None);
-            Fast::Slow(request, Rest::OtherLevel)
-        }
+        Ok(effective) => match request.move_to(effective) {
+            true => Fast::Slow(request, Rest::OtherLevel),
+            false => execute(session, envelope, params, request),
+        },
         Err(error) => {
             let failure = request.failure(error);
             answered(session, request, Err(failure))

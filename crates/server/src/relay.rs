@@ -108,16 +108,11 @@ pub(crate) fn relay(
     if session.remote().is_some_and(|remote| remote.is_ended()) {
         return Err(ended(session));
     }
-    if let Some(effective) = given_level(session, envelope)? {
-        // The settings of a role may be merged from several levels.
-        let before = std::mem::replace(&mut request.effective, effective);
-        if before.group() != request.effective.group() {
-            (request.admitted, request.slot) = (None, None);
-            return Ok(Some(Relay::OtherLevel));
-        }
+    if given_level(session, envelope)?.is_some_and(|effective| request.move_to(effective)) {
+        return Ok(Some(Relay::OtherLevel));
     }
     let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
-    tag::check(front, &request.effective, &target)?;
+    tag::check(front, envelope, request, &target)?;
     let Target { work, class, consistency, is_conditional, route, text, .. } = target;
     request.form.consistency = consistency;
     request.form.kind = match class {

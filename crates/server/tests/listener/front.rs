@@ -162,6 +162,15 @@ fn unanswered_conditional_writes_time_out_as_such() {
     blocked.end();
 }
 
+/// Sends a text on stream 1, with a level in its payload.
+fn send_with(client: &mut Client, text: &str, level: Option<&'static [u8]>) {
+    let payload = vec![("service_level".to_owned(), level.map(bytes::Bytes::from_static))];
+    let prelude = wire::Prelude { payload, ..wire::Prelude::default() };
+    let query = Request::Query(Query { text, ..Query::default() });
+    client.encoder.request_with(1, &query, &prelude).expect("fits");
+    client.flush();
+}
+
 #[test]
 fn request_runs_in_the_level_of_its_payload_if_its_role_has_it() {
     let (node, front) = start();
@@ -170,11 +179,7 @@ fn request_runs_in_the_level_of_its_payload_if_its_role_has_it() {
     node.client(Version::V5, ADMIN).run("CREATE ROLE ann WITH PASSWORD = 'ann' AND LOGIN = true");
     let text = "SELECT * FROM system_schema.types";
     let ask = |client: &mut Client, level: Option<&'static [u8]>| {
-        let payload = vec![("service_level".to_owned(), level.map(bytes::Bytes::from_static))];
-        let prelude = wire::Prelude { payload, ..wire::Prelude::default() };
-        let query = Request::Query(Query { text, ..Query::default() });
-        client.encoder.request_with(1, &query, &prelude).expect("fits");
-        client.flush();
+        send_with(client, text, level);
         client.receive().expect("an answer").1
     };
     for _ in 0..3 {
@@ -196,6 +201,37 @@ fn request_runs_in_the_level_of_its_payload_if_its_role_has_it() {
     admin.run("ATTACH SERVICE LEVEL gold TO ann");
     assert!(!matches!(ask(&mut ann, Some(b"gold")), Answer::Error(_)));
     ann.run(text);
+}
+
+#[test]
+fn request_with_a_level_in_its_payload_has_no_settings_of_others() {
+    let (node, front) = start();
+    let mut admin = node.client(Version::V5, ADMIN);
+    admin.run("CREATE ROLE team");
+    admin.run("CREATE ROLE ann WITH PASSWORD = 'ann' AND LOGIN = true");
+    admin.run("GRANT team TO ann");
+    let mut ann = front.client(Version::V5, ("ann", "ann"));
+    let mut admin = front.client(Version::V5, ADMIN);
+    for text in [
+        "CREATE SERVICE LEVEL gold WITH shares = 100",
+        "CREATE SERVICE LEVEL hasty WITH timeout = 200ms",
+        "ATTACH SERVICE LEVEL gold TO ann",
+        "ATTACH SERVICE LEVEL hasty TO team",
+    ] {
+        admin.run(text);
+    }
+    let text = "SELECT id FROM system_schema.types";
+    ann.run(text);
+    let blocked = Blocked::start(&node);
+    send_with(&mut ann, text, Some(b"gold"));
+    let without = ann.queue(&Request::Query(Query { text, ..Query::default() }));
+    ann.flush();
+    // An equal limit of the other one would have ended before.
+    let (stream, answer) = ann.receive().expect("an answer");
+    assert_eq!((stream, answer.code()), (without, 0x1200), "{answer:?}");
+    blocked.end();
+    let (stream, answer) = ann.receive().expect("an answer");
+    assert!(stream == 1 && matches!(answer, Answer::Rows { .. }), "{answer:?}");
 }
 
 #[test]

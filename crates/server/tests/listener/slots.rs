@@ -178,6 +178,32 @@ fn driver_connects_to_a_level_with_short_limits() {
     }
 }
 
+/// The settings of a role may be merged from several levels. A statement that specifies one of them
+/// has the settings of that level alone.
+#[test]
+fn statement_with_a_level_has_no_settings_of_others() {
+    let (server, mut admin, running) = start("shares = 100");
+    for text in [
+        "CREATE SERVICE LEVEL hasty WITH timeout = 50ms",
+        "CREATE ROLE team",
+        "ATTACH SERVICE LEVEL hasty TO team",
+        "GRANT team TO few",
+    ] {
+        admin.run(text);
+    }
+    running.stuck.store(true, SeqCst);
+    let mut client = few(&server);
+    let text = format!("{READ} USING SERVICE LEVEL few");
+    let [with_level, without] = [&*text, READ]
+        .map(|text| client.queue(&Request::Query(Query { text, params: QueryParams::default() })));
+    client.flush();
+    // An equal limit of the other one would have ended before.
+    let (stream, answer) = client.receive().expect("an answer");
+    assert_eq!((stream, answer.code()), (without, 0x1200), "{answer:?}");
+    running.stuck.store(false, SeqCst);
+    assert_eq!(client.receive(), Some((with_level, Answer::Void)));
+}
+
 /// Reads of several rows run while what they hold fits. Turn goes round the connections, and a
 /// client that reads no answers keeps no permit.
 #[test]
