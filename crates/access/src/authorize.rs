@@ -217,7 +217,7 @@ fn action_of(permission: Permission) -> Action {
 
 /// Returns the keyspace and table that a statement about data or the schema names. Names without a
 /// keyspace use `keyspace`, that of the session.
-fn named<'a>(statement: &'a Statement, keyspace: Option<&'a str>) -> Option<(&'a str, Option<&'a str>)> {
+pub fn named<'a>(statement: &'a Statement, keyspace: Option<&'a str>) -> Option<(&'a str, Option<&'a str>)> {
     let qualified =
         |name: &'a QualifiedName| Some((name.keyspace.as_deref().or(keyspace)?, Some(name.name.as_str())));
     match statement {

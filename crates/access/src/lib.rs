@@ -40,6 +40,7 @@ pub use access::{Access, Admin, SharedAccess};
 pub use attempts::{Attempt, CHECKS_MAX, Slots};
 pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log, beginning};
 pub use authenticate::AuthError;
+pub use authorize::named;
 pub use cancel::{CancelTarget, Cancelled};
 pub use cluster_login::ClusterLogin;
 pub use exchange::{Exchange, ScramStart};

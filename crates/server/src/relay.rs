@@ -200,14 +200,6 @@ impl Target {
     fn new(work: RelayWork, class: StatementClass, consistency: Consistency) -> Target {
         Target { work, class, consistency, is_conditional: false, serial: None, route: None, text: None }
     }
-
-    /// Returns the keyspace of a prepared statement, if it is known.
-    pub(crate) fn keyspace(&self) -> Option<&str> {
-        match &self.text {
-            Some(RelayedText::Prepared(plan)) => Some(plan.routing.as_ref()?.keyspace()),
-            _ => None,
-        }
-    }
 }
 
 /// Returns the class of requests that cost about as much.

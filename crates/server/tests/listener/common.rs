@@ -63,7 +63,15 @@ impl TestServer {
 
     /// Starts a server of one core in front of a cluster of one node.
     pub fn start_front(node: &TestServer, config: ServerConfig) -> TestServer {
-        let topology = cluster::Topology::of_addresses(&[node.at.cql]);
+        TestServer::start_front_of(cluster::Topology::of_addresses(&[node.at.cql]), node, config)
+    }
+
+    /// Starts a server of one core in front of a cluster with this topology.
+    pub fn start_front_of(
+        topology: cluster::Topology,
+        node: &TestServer,
+        config: ServerConfig,
+    ) -> TestServer {
         let topology = Arc::new(cluster::PublishedTopology::new(topology));
         let levels = workload::Levels::new(node.lanes.clone());
         let options = cluster::FrontOptions {

@@ -1,14 +1,15 @@
 //! A server in front of a cluster, of one node: another server.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings};
+use cluster::{Ring, Topology};
 use lanes::Group;
 use server::ServerConfig;
 use wire::{
-    Batch, BatchBuf, BatchEntry, BatchKind, BatchParams, Compression, Execute, FailureKind, Query, Request,
-    Values, Version,
+    Batch, BatchBuf, BatchEntry, BatchKind, BatchParams, Compression, Consistency, Execute, FailureKind,
+    Query, QueryParams, Request, Statement, Values, Version,
 };
 
 /// Starts a node, and a front of one core before it.
@@ -249,4 +250,112 @@ fn prepared_attachment_asks_the_cluster_for_an_unknown_role() {
         panic!("the cluster has no such role")
     };
     assert!(refused.message.contains("missing"), "{refused:?}");
+}
+
+/// Starts a node, and a front whose level `gold` has the datacenter of the node as its tag. Returns
+/// them with a session in that level. The keyspace `ks` has replicas there, and `far` elsewhere.
+fn start_tagged() -> (TestServer, TestServer, Client) {
+    let node = TestServer::start(1, settings());
+    let elsewhere = ([127, 0, 0, 1], 1).into();
+    let mut nodes = Topology::of_addresses(&[node.at.cql, elsewhere]).nodes().to_vec();
+    (nodes[1].datacenter, nodes[1].is_up) = ("elsewhere".into(), false);
+    let mut ring = Ring::new(vec![0]);
+    for (keyspace, node) in [("ks", 0), ("far", 1)] {
+        let placement = ring.add_placement(|_, nodes| nodes.push(node)).expect("few");
+        ring.add_keyspace(keyspace, placement);
+    }
+    let topology = Topology::new(nodes, "datacenter1".into(), Arc::new(ring));
+    let front = TestServer::start_front_of(topology, &node, settings());
+    let mut client = front.client(Version::V5, ADMIN);
+    for keyspace in ["ks", "far"] {
+        let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+        client.run(&format!("CREATE KEYSPACE {keyspace} WITH replication = {replication}"));
+        client.run(&format!("CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v int)"));
+    }
+    client.run("CREATE SERVICE LEVEL gold WITH tag = 'dc:datacenter1'");
+    client.run("ATTACH SERVICE LEVEL gold TO admin");
+    (node, front, client)
+}
+
+/// Sends a request. Returns the reason for which the tag excludes it, if it does.
+fn excluded(client: &mut Client, request: &Request<'_>) -> Option<String> {
+    match client.ask(request) {
+        Answer::Error(failure) => {
+            assert_eq!(failure.kind, FailureKind::Invalid, "{failure:?}");
+            let (_, reason) = failure.message.split_once("'gold' excludes consistency ").expect("the tag");
+            Some(reason.to_owned())
+        }
+        _ => None,
+    }
+}
+
+const ELSEWHERE: Option<&str> = Some("ONE, which depends on other datacenters: use LOCAL_ONE");
+const UNKNOWN: Option<&str> = Some("ONE for a text whose tables are not known here: use LOCAL_ONE");
+
+#[test]
+fn text_at_one_passes_under_a_tag_if_its_tables_have_replicas_there() {
+    let (_node, _front, mut client) = start_tagged();
+    let mut check = |text: &str, expected: Option<&str>| {
+        let params = QueryParams { consistency: Consistency::One, ..QueryParams::default() };
+        let query = Request::Query(Query { text, params });
+        assert_eq!(excluded(&mut client, &query).as_deref(), expected, "{text}");
+    };
+    check("SELECT * FROM ks.t", None);
+    check("SELECT * FROM far.t", ELSEWHERE);
+    check("INSERT INTO far.t (k) VALUES (1)", ELSEWHERE);
+    check("BEGIN BATCH INSERT INTO ks.t (k) VALUES (1); INSERT INTO ks.t (k) VALUES (2); APPLY BATCH", None);
+    check(
+        "BEGIN BATCH INSERT INTO ks.t (k) VALUES (1); INSERT INTO far.t (k) VALUES (2); APPLY BATCH",
+        ELSEWHERE,
+    );
+    check("SELECT * FROM t", UNKNOWN);
+    check("SELECT * FROM ks.t WHERE unknown syntax", UNKNOWN);
+    check(&format!("INSERT INTO ks.t (k) VALUES (1) -- {}", "x".repeat(4096)), UNKNOWN);
+    check("SELECT * FROM system_schema.types", None);
+    check("CREATE TABLE far.other (k int PRIMARY KEY)", None);
+    check("USE far", None);
+    check("SELECT * FROM t", ELSEWHERE);
+}
+
+#[test]
+fn prepared_statement_at_one_passes_under_a_tag_if_its_table_has_replicas_there() {
+    let (_node, _front, mut client) = start_tagged();
+    for (keyspace, expected) in [("ks", None), ("far", ELSEWHERE)] {
+        // The second has no marker that names its keyspace.
+        for text in ["SELECT v FROM KS.t WHERE k = 1 AND v = ? ALLOW FILTERING", "SELECT v FROM KS.t"] {
+            let (id, result_metadata_id) = client.prepare(&text.replace("KS", keyspace));
+            let values = crate::common::values(&[&1_i32.to_be_bytes()]);
+            let values = if text.contains('?') { values.values() } else { Values::default() };
+            let params = QueryParams { consistency: Consistency::One, values, ..QueryParams::default() };
+            let execute = Execute { id: &id, result_metadata_id: &result_metadata_id, params };
+            assert_eq!(excluded(&mut client, &Request::Execute(execute)).as_deref(), expected, "{text}");
+        }
+    }
+}
+
+#[test]
+fn batch_under_a_tag_depends_on_no_other_datacenter() {
+    let (_node, _front, mut client) = start_tagged();
+    let ids =
+        ["ks", "far"].map(|keyspace| client.prepare(&format!("INSERT INTO {keyspace}.t (k) VALUES (1)")).0);
+    let mut check = |statements: &[Statement<'_>], params: BatchParams<'_>, expected: Option<&str>| {
+        let mut entries = BatchBuf::new();
+        for statement in statements {
+            entries.push(BatchEntry { statement: *statement, values: Values::default() }).expect("short");
+        }
+        let batch = Request::Batch(Batch::new(BatchKind::Unlogged, &entries, params));
+        assert_eq!(excluded(&mut client, &batch).as_deref(), expected, "{batch:?}");
+    };
+    let [ks, far] = [Statement::Prepared(&ids[0]), Statement::Prepared(&ids[1])];
+    let at = |consistency| BatchParams { consistency, ..BatchParams::default() };
+    check(&[ks, Statement::Text("DELETE FROM ks.t WHERE k = 1")], at(Consistency::One), None);
+    check(&[ks, far], at(Consistency::One), ELSEWHERE);
+    check(&[ks, Statement::Text("DELETE FROM far.t WHERE k = 1")], at(Consistency::One), ELSEWHERE);
+    check(&[ks, far], at(Consistency::LocalOne), None);
+    let conditional = [Statement::Text("UPDATE ks.t SET v = 2 WHERE k = 1 IF v = 1")];
+    let serial = |serial_consistency| BatchParams { serial_consistency, ..at(Consistency::LocalQuorum) };
+    let excluded = Some("SERIAL, which depends on other datacenters: use LOCAL_SERIAL");
+    check(&conditional, serial(None), excluded);
+    check(&conditional, serial(Some(Consistency::Serial)), excluded);
+    check(&conditional, serial(Some(Consistency::LocalSerial)), None);
 }
