@@ -18,15 +18,15 @@ use uuid::Uuid;
 #[derive(Debug, Default)]
 pub struct Catalog {
     schema: Arc<Schema>,
-    /// Opaque columns, by table and index.
-    opaque: FxHashSet<(Uuid, usize)>,
+    /// Indexes of the opaque columns, by table.
+    opaque: FxHashMap<Uuid, Vec<usize>>,
 }
 
 impl Catalog {
     /// Creates a catalog without opaque columns.
     #[must_use]
     pub fn new(schema: Schema) -> Catalog {
-        Catalog { schema: Arc::new(schema), opaque: FxHashSet::default() }
+        Catalog { schema: Arc::new(schema), opaque: FxHashMap::default() }
     }
 
     /// Returns the keyspaces.
@@ -38,8 +38,7 @@ impl Catalog {
     /// Returns a table.
     pub(crate) fn table(&self, keyspace: &str, table: &str) -> Option<ClusterTable> {
         let def = self.schema.table(keyspace, table)?.clone();
-        let is_opaque = |column| self.opaque.contains(&(def.id, column));
-        let opaque = (0..def.columns.len()).map(is_opaque).collect();
+        let opaque = self.opaque.get(&def.id).cloned().unwrap_or_default();
         Some(ClusterTable { def, opaque })
     }
 }
@@ -48,18 +47,18 @@ impl Catalog {
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterTable {
     pub(crate) def: Arc<TableDef>,
-    /// For each column, true if it is opaque.
-    opaque: Vec<bool>,
+    /// Indexes of its opaque columns.
+    opaque: Vec<usize>,
 }
 
 impl ClusterTable {
     /// Returns true if values of the column are binary because its type is not known.
     pub(crate) fn is_opaque(&self, column: usize) -> bool {
-        self.opaque[column]
+        self.opaque.contains(&column)
     }
 
     #[cfg(test)]
-    pub(crate) fn of(def: TableDef, opaque: Vec<bool>) -> ClusterTable {
+    pub(crate) fn of(def: TableDef, opaque: Vec<usize>) -> ClusterTable {
         ClusterTable { def: Arc::new(def), opaque }
     }
 }
@@ -129,12 +128,12 @@ impl SchemaRows {
             let def = KeyspaceDef { name: name.clone(), replication, durable_writes };
             keyspaces.insert(name, Keyspace { def, tables: BTreeMap::new(), types });
         }
-        let mut opaque = FxHashSet::default();
+        let mut opaque = FxHashMap::default();
         for row in self.tables {
             let Some(keyspace) = keyspaces.get_mut(&row.keyspace) else { continue };
             let columns = columns.remove(&(row.keyspace.clone(), row.name.clone())).unwrap_or_default();
             if let Some((def, unknown)) = table(row, columns, &keyspace.types) {
-                opaque.extend(unknown.into_iter().map(|column| (def.id, column)));
+                opaque.insert(def.id, unknown);
                 keyspace.tables.insert(def.name.clone(), Arc::new(def));
             }
         }

@@ -258,7 +258,7 @@ mod tests {
             options: TableOptions { other: BTreeMap::new(), ..TableOptions::default() },
             data: None,
         };
-        let table = ClusterTable::of(def, (0..types.len()).map(|at| opaque.contains(&at)).collect());
+        let table = ClusterTable::of(def, opaque.to_vec());
         let scan = TableScan {
             keyspace: "ks".into(),
             table: "t".into(),
