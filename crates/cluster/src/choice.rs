@@ -105,30 +105,26 @@ impl<'a> Candidates<'a> {
         if self.attempts == ATTEMPTS_MAX {
             return None;
         }
+        let topology = self.topology;
+        let is_local = |node: usize| topology.is_local(node);
         let chosen = match self.tag {
-            None => self.untagged(load),
-            Some(tag) => tag.alternatives().iter().find_map(|nodes| self.tagged(nodes, &load)),
+            None => self
+                .live(is_local, &load)
+                .or_else(|| self.least_loaded(|node| is_local(node).then(|| load(node)))),
+            Some(tag) => {
+                let live = |of: &Alternative| self.live(|node| topology.nodes()[node].is_in(of), &load);
+                tag.alternatives().iter().find_map(live)
+            }
         }?;
         self.tried[self.attempts] = u16::try_from(chosen).expect("an index has 16 bits");
         self.attempts += 1;
         Some(chosen)
     }
 
-    fn untagged(&self, load: impl Fn(usize) -> NodeLoad) -> Option<usize> {
-        let topology = self.topology;
-        let local = |node: usize| topology.is_local(node).then(|| load(node));
+    /// Returns the best live node of those for which `is_near` is true: replicas come first.
+    fn live(&self, is_near: impl Fn(usize) -> bool, load: impl Fn(usize) -> NodeLoad) -> Option<usize> {
         let near = |node: usize| {
-            let load = topology.nodes()[node].is_up.then(|| local(node)).flatten();
-            load.filter(|load| !load.is_avoided)
-        };
-        self.best_replica(near).or_else(|| self.least_loaded(near)).or_else(|| self.least_loaded(local))
-    }
-
-    /// Returns the best live node of one alternative of a tag.
-    fn tagged(&self, nodes: &Alternative, load: impl Fn(usize) -> NodeLoad) -> Option<usize> {
-        let near = |node: usize| {
-            let of = &self.topology.nodes()[node];
-            let load = (of.is_up && of.is_in(nodes)).then(|| load(node));
+            let load = (self.topology.nodes()[node].is_up && is_near(node)).then(|| load(node));
             load.filter(|load| !load.is_avoided)
         };
         self.best_replica(near).or_else(|| self.least_loaded(near))
