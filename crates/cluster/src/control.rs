@@ -403,16 +403,13 @@ impl Watch {
         let tls = current(&self.options);
         if tls.as_ref().map(Arc::as_ptr) != self.tls.as_ref().map(Arc::as_ptr) {
             // The files were read again.
-            let session = connect(&self.options, &self.addresses, tls.as_deref()).await?;
-            *self.session.borrow_mut() = Arc::new(session);
-            self.tls = tls;
+            self.reconnect(tls).await?;
         }
         let nodes = self.read_nodes().await?;
         self.is_moved |= self.addresses.learn(&nodes, self.port());
         if self.is_moved {
             // The driver may be connected to another node at that address.
-            let session = connect(&self.options, &self.addresses, self.tls.as_deref()).await?;
-            *self.session.borrow_mut() = Arc::new(session);
+            self.reconnect(self.tls.clone()).await?;
             self.is_moved = false;
         }
         let facts = |nodes: &[ClusterNode]| -> Vec<(Uuid, Option<Uuid>)> {
@@ -432,6 +429,14 @@ impl Watch {
             self.is_stale = false;
             self.is_catalog_stale = true;
         }
+        Ok(())
+    }
+
+    /// Replaces the session of the service account.
+    async fn reconnect(&mut self, tls: Option<Arc<TlsClient>>) -> Result<(), String> {
+        let session = connect(&self.options, &self.addresses, tls.as_deref()).await?;
+        *self.session.borrow_mut() = Arc::new(session);
+        self.tls = tls;
         Ok(())
     }
 
