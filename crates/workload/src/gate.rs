@@ -98,12 +98,14 @@ impl Gate {
         self.queue_timeout_ms.store(limits.queue_timeout.map_or(NONE, ms), SeqCst);
     }
 
-    /// Sets the lease of the slots.
-    pub(crate) fn set_lease(&self, lease: SlotLease) {
+    /// Sets the lease of the slots. Returns false if it only renews one of as many slots that has
+    /// not ended: waiting statements get no more by it.
+    pub(crate) fn set_lease(&self, lease: SlotLease) -> bool {
         // Slots of an earlier time must not get its end.
-        self.lease.slots.store(lease.slots.into(), SeqCst);
-        self.lease.until_ns.store(lease.until_ns, SeqCst);
+        let slots = self.lease.slots.swap(lease.slots.into(), SeqCst);
+        let until_ns = self.lease.until_ns.swap(lease.until_ns, SeqCst);
         self.lease.holders.store(lease.holders.max(1), SeqCst);
+        slots != u64::from(lease.slots) || until_ns <= lanes::time::boot_ns()
     }
 
     /// Returns the limits of the level, on all servers.
@@ -252,11 +254,12 @@ mod tests {
     fn leased_slots_are_granted_within_the_lease_and_its_time() {
         let gate = Gate::new();
         gate.set(&SlotLimits { max_concurrency: Some(4), max_queue_size: 3, ..SlotLimits::NONE });
-        gate.set_lease(SlotLease::NONE);
+        assert!(gate.set_lease(SlotLease::NONE));
         assert_eq!(gate.arrive(), Arrival::Wait, "no lease yet");
         let now_ns = lanes::time::boot_ns();
         let lease = SlotLease { slots: 2, until_ns: now_ns + 3_600_000_000_000, holders: 2 };
-        gate.set_lease(lease);
+        assert!(gate.set_lease(lease));
+        assert!(!gate.set_lease(lease), "it is renewed");
         assert!(gate.grant_slot());
         assert_eq!(gate.arrive(), Arrival::Enter);
         assert_eq!([gate.arrive(), gate.arrive()], [Arrival::Wait; 2], "half of the queue, rounded up");
@@ -266,6 +269,7 @@ mod tests {
         gate.change(|occupancy| Some(occupancy.release_slot()));
         gate.set_lease(SlotLease { until_ns: now_ns, ..lease });
         assert_eq!(gate.arrive(), Arrival::Wait, "its time is over");
+        assert!(gate.set_lease(lease), "it begins anew");
     }
 
     #[test]

@@ -221,8 +221,9 @@ impl Level {
 
     /// Applies a lease, also to waiting statements.
     pub(crate) fn set_lease(self: &Arc<Self>, lanes: &Lanes, lease: SlotLease) {
-        self.gate.set_lease(lease);
-        self.at_home(lanes, |level, lanes| level.admit_waiters(lanes));
+        if self.gate.set_lease(lease) {
+            self.at_home(lanes, |level, lanes| level.admit_waiters(lanes));
+        }
     }
 
     /// Admits waiters while slots are free, refuses late ones, and sets the timer. Call it on the
