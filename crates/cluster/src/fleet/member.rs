@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::leases::Leases;
-use super::tables::{CurrentSession, ENTRIES_MAX, FrontRow, Tables};
+use super::tables::{CurrentSession, FrontRow, Tables};
 use super::{CatalogOutcome, ChangeRequest, Fleet, FleetCatalog, FleetOptions, Peer, Report};
 
 /// Interval of the rounds.
@@ -195,10 +195,7 @@ impl Member {
         if known.number != request.number {
             return Ok(CatalogOutcome::Outdated);
         }
-        let after = known.with(&request.changes);
-        if after.entries.len() > ENTRIES_MAX.max(known.entries.len()) {
-            return Err(format!("there may be at most {ENTRIES_MAX} levels and attachments: drop some"));
-        }
+        let after = known.with(&request.changes)?;
         match self.tables.change(known.version, &request.changes).await? {
             WriteOutcome::Applied => {
                 self.publish(after);

@@ -51,6 +51,9 @@ pub struct FleetOptions {
     pub levels: Arc<Levels>,
 }
 
+/// Most entries of a catalog: half of the levels that a server can have.
+const ENTRIES_MAX: usize = workload::LEVELS_MAX / 2;
+
 /// Kind of an entry of the catalog.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum EntryKind {
@@ -106,7 +109,10 @@ impl FleetCatalog {
     }
 
     /// Returns the next catalog, with changes.
-    fn with(&self, changes: &[EntryChange]) -> FleetCatalog {
+    ///
+    /// # Errors
+    /// It would have more than [`ENTRIES_MAX`] entries.
+    fn with(&self, changes: &[EntryChange]) -> Result<FleetCatalog, String> {
         let mut entries = self.entries.clone();
         for EntryChange { kind, name, value } in changes {
             let key = (*kind, name.clone());
@@ -115,7 +121,10 @@ impl FleetCatalog {
                 None => drop(entries.remove(&key)),
             }
         }
-        FleetCatalog { number: self.number + 1, version: self.version + 1, entries }
+        if entries.len() > ENTRIES_MAX {
+            return Err(format!("there may be at most {ENTRIES_MAX} levels and attachments: drop some"));
+        }
+        Ok(FleetCatalog { number: self.number + 1, version: self.version + 1, entries })
     }
 }
 
@@ -267,11 +276,30 @@ mod tests {
             value: value.map(str::to_owned),
         };
         let first = FleetCatalog::default().with(&[change("a", Some("1")), change("b", Some("2"))]);
-        let second = first.with(&[change("a", None), change("b", Some("3")), change("c", None)]);
+        let first = first.expect("few");
+        let second =
+            first.with(&[change("a", None), change("b", Some("3")), change("c", None)]).expect("few");
         let level = |name: &str| (EntryKind::Level, name.to_owned());
         assert_eq!(second.entries, [(level("b"), "3".to_owned())].into());
         assert_eq!((first.version, second.version, second.number), (1, 2, 2));
         assert!(second.has(&[change("a", None), change("b", Some("3"))]));
         assert!(!second.has(&[change("b", Some("2"))]) && !second.has(&[change("d", Some("4"))]));
+    }
+
+    #[test]
+    fn full_catalog_refuses_new_entries_only() {
+        let change = |name: String, value: Option<&str>| EntryChange {
+            kind: EntryKind::Level,
+            name,
+            value: value.map(str::to_owned),
+        };
+        let all: Vec<EntryChange> = (0..ENTRIES_MAX).map(|n| change(n.to_string(), Some("1"))).collect();
+        let full = FleetCatalog::default().with(&all).expect("as many as there may be");
+        assert!(full.with(&[change("new".into(), Some("1"))]).is_err());
+        for allowed in [change("0".into(), None), change("0".into(), Some("2"))] {
+            assert!(full.with(&[allowed]).is_ok());
+        }
+        let replaced = full.with(&[change("0".into(), None), change("new".into(), Some("1"))]);
+        assert!(replaced.is_ok(), "as many as before");
     }
 }

@@ -23,7 +23,7 @@ use scylla::statement::{Consistency, SerialConsistency};
 use scylla::value::{CqlValue, Row};
 use uuid::Uuid;
 
-use super::{EntryChange, EntryKind, Peer, Report};
+use super::{ENTRIES_MAX, EntryChange, EntryKind, Peer, Report};
 use crate::refused::one_line;
 
 /// Session of the control thread, which replaces it when addresses of nodes change.
@@ -34,9 +34,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
 /// Form of the catalog. A front refuses newer ones.
 const FORMAT: i32 = 1;
-
-/// Most entries of a catalog: half of the levels that a server can have.
-pub(super) const ENTRIES_MAX: usize = workload::LEVELS_MAX / 2;
 
 /// Most fronts of a fleet that are read.
 const FRONTS_MAX: usize = 1000;
