@@ -57,13 +57,13 @@ pub(crate) struct Reading {
 }
 
 /// Received bytes of a connection.
-struct Incoming {
-    reader: ReadHalf,
-    decoder: Decoder,
-    input: BytesMut,
-    memory: Arc<AnswerMemory>,
+pub(crate) struct Incoming {
+    pub(crate) reader: ReadHalf,
+    pub(crate) decoder: Decoder,
+    pub(crate) input: BytesMut,
+    pub(crate) memory: Arc<AnswerMemory>,
     /// Charge of the large answer that is being received.
-    charge: Option<AnswerCharge>,
+    pub(crate) charge: Option<AnswerCharge>,
 }
 
 /// A connection that has been opened and authenticated.
@@ -92,15 +92,13 @@ pub(crate) struct NodeConnection {
 }
 
 impl NodeConnection {
-    /// Takes over an opened socket, and starts to read answers.
+    /// Takes over an opened socket, and starts to read answers in a group that may change.
     pub(crate) fn start(
         node: SocketAddr,
         encoder: Encoder,
-        decoder: Decoder,
-        input: BytesMut,
-        reader: ReadHalf,
         socket: WriteHalf,
-        Reading { group, memory, .. }: Reading,
+        incoming: Incoming,
+        group: Rc<Cell<Group>>,
     ) -> Rc<NodeConnection> {
         let connection = Rc::new(NodeConnection {
             node,
@@ -116,7 +114,6 @@ impl NodeConnection {
             arrived_ns: Cell::new(0),
             is_asked: Cell::new(false),
         });
-        let incoming = Incoming { reader, decoder, input, memory, charge: None };
         let spawn_in = group.get();
         lanes::spawn(spawn_in, connection.clone().read(incoming, group)).detach();
         connection

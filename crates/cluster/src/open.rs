@@ -16,7 +16,7 @@ use wire::{
 };
 
 use crate::Refusal;
-use crate::connection::{NodeConnection, Reading, SMALL_BYTES_MAX};
+use crate::connection::{Incoming, NodeConnection, Reading, SMALL_BYTES_MAX};
 use crate::tls::NodeTls;
 
 /// Time limit from the first packet to an authenticated connection.
@@ -258,7 +258,9 @@ impl Opening {
         let Opening { node, encoder, mut decoder, input, reader, writer } = self;
         decoder.set_limits(Limits::default());
         decoder.set_inline_max(SMALL_BYTES_MAX);
-        NodeConnection::start(node, encoder, decoder, input, reader, writer, reading)
+        let Reading { group, memory, .. } = reading;
+        let incoming = Incoming { reader, decoder, input, memory, charge: None };
+        NodeConnection::start(node, encoder, writer, incoming, group)
     }
 }
 
