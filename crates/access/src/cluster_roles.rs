@@ -32,10 +32,6 @@ impl Viewer for AtCluster {
             about => self.0.sees(about),
         }
     }
-
-    fn role(&self) -> Option<&str> {
-        self.0.role()
-    }
 }
 
 impl Access {
@@ -156,6 +152,5 @@ mod tests {
             About::Level("other"),
         ];
         assert!(hidden.into_iter().all(|about| !viewer.sees(about)));
-        assert_eq!(viewer.role(), Some("ann"));
     }
 }

@@ -29,8 +29,6 @@ use crate::store::KEYSPACES;
 /// Rights of a role that decide visibility.
 #[derive(Debug)]
 pub(crate) struct Visibility {
-    /// Name of the role. `None`: a session without one.
-    role: Option<RoleName>,
     is_superuser: bool,
     /// True with a permission on all keyspaces.
     has_all_keyspaces: bool,
@@ -52,7 +50,6 @@ impl Visibility {
     /// Derives the visibility for a role with these rights. `level` is that of its statements.
     pub(crate) fn of(rights: &Rights, level: &str) -> Visibility {
         let mut visibility = Visibility {
-            role: rights.roles().first().map(|(name, _)| name.clone()),
             is_superuser: rights.is_superuser,
             has_all_keyspaces: false,
             keyspaces: BTreeSet::new(),
@@ -127,10 +124,6 @@ impl Viewer for Visibility {
                 About::Level(level) => self.describes_levels || self.levels.contains(level),
                 About::AllLevels => self.describes_levels,
             }
-    }
-
-    fn role(&self) -> Option<&str> {
-        self.role.as_deref()
     }
 }
 
@@ -243,12 +236,9 @@ mod tests {
     #[test]
     fn role_without_grants_sees_itself_and_the_server() {
         check(&[], &[]);
-        let member = Visibility::of(&Rights::of(1, "ann", &roles(&["a role", "ann < a role"])), "default");
-        assert_eq!(member.role(), Some("ann"), "its own name, not that of a granted role");
         let superuser = Visibility::of(&Rights::of(1, "root", &roles(&["root!"])), "default");
         assert!(OBJECTS.into_iter().all(|object| superuser.sees(object)));
         let ended = Visibility::of(&Rights::new(1, false, Vec::new()), "default");
-        assert_eq!(ended.role(), None);
         let seen: Vec<About<'_>> = OBJECTS.into_iter().filter(|object| ended.sees(*object)).collect();
         let public = ALWAYS
             .into_iter()

@@ -37,9 +37,6 @@ pub const OWN_TABLES: [&str; 9] = [
     "running_statements",
 ];
 
-/// Role of sessions at a cluster that wants no credentials.
-const ANONYMOUS: &str = "anonymous";
-
 /// The engine of a core. The head of this file describes it.
 pub struct ClusterEngine {
     local: Rc<dyn Engine>,
@@ -61,25 +58,17 @@ impl ClusterEngine {
     /// Returns the open role of a viewer, and the consistency of its reads.
     ///
     /// # Errors
-    /// It has no session on this core, or a node refuses its password.
-    fn role_of(&self, viewer: Option<&Arc<dyn Viewer>>) -> Result<(Rc<Role>, Consistency), Error> {
+    /// It has no session at the cluster, or a node refuses its password.
+    fn role_of(viewer: Option<&Arc<dyn Viewer>>) -> Result<(Rc<Role>, Consistency), Error> {
         let reader = viewer.and_then(|viewer| viewer.reader()?.downcast_ref::<Reader>());
-        if let Some(Reader { roles, consistency }) = reader {
-            let stopping = || Error::Server("the server is stopping".to_owned());
-            let role = roles.here().ok_or_else(stopping)?;
-            return match role.is_ended() {
-                true => Err(Error::Unauthorized(Refusal::Ended.to_string())),
-                false => Ok((role, *consistency)),
-            };
+        let Reader { roles, consistency } = reader.ok_or_else(|| {
+            Error::Invalid("a table of the cluster is read by a session that has logged in there".to_owned())
+        })?;
+        let role = roles.here().ok_or_else(|| Error::Server("the server is stopping".to_owned()))?;
+        match role.is_ended() {
+            true => Err(Error::Unauthorized(Refusal::Ended.to_string())),
+            false => Ok((role, *consistency)),
         }
-        let name = viewer.map(|viewer| viewer.role().unwrap_or(ANONYMOUS));
-        let name =
-            name.ok_or_else(|| Error::Invalid("a table of the cluster is read by a role".to_owned()))?;
-        let role = self.front.roles().into_iter().find(|role| &**role.name() == name && !role.is_ended());
-        let role = role.map(|role| (role, Consistency::LocalOne));
-        role.ok_or_else(|| {
-            Error::Unauthorized(format!("the role {name} has no session at the cluster on this core"))
-        })
     }
 }
 
@@ -143,7 +132,7 @@ impl Engine for ClusterEngine {
         let found = self.catalog().table(keyspace, table);
         let found =
             found.ok_or_else(|| Error::Invalid(format!("table {keyspace}.{table} does not exist")))?;
-        let (role, consistency) = self.role_of(viewer)?;
+        let (role, consistency) = Self::role_of(viewer)?;
         Ok(Box::new(ClusterSnapshot::new(self.front.clone(), role, consistency, found)))
     }
 

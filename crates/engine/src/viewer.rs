@@ -38,12 +38,6 @@ pub trait Viewer: fmt::Debug + Send + Sync {
     /// Returns true if the role may see rows about this object.
     fn sees(&self, about: About<'_>) -> bool;
 
-    /// Returns the name of the role, in front of a cluster the one whose connections read its
-    /// tables. `None`: the session has no role, because logins are off or it has ended.
-    fn role(&self) -> Option<&str> {
-        None
-    }
-
     /// Returns the session's way of reading tables elsewhere, in a type of the engine that reads
     /// them: in front of a cluster, `cluster::Reader`.
     fn reader(&self) -> Option<&(dyn Any + Send + Sync)> {

@@ -1,12 +1,16 @@
 //! Scripted nodes with the table `ks.t`, and the engine in front of them.
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::BytesMut;
-use cluster::{Catalog, ClusterEngine, Front, FrontOptions, PublishedTopology, Ring, Role, Shared, Topology};
+use cluster::{
+    Catalog, ClusterEngine, Front, FrontOptions, PublishedTopology, Reader, Ring, SessionRoles, Shared,
+    Topology,
+};
 use engine::scan::{BatchSource, TableScan};
 use engine::{
     About, Acks, BatchKind, Engine, Error, Execution, Keyspace, ParsedTree, Plan, Registry, Schema,
@@ -236,9 +240,9 @@ impl Nodes {
         self.keys.iter().copied().filter(|key| *key == wanted).collect()
     }
 
-    /// Opens the engine of this core, with a session of the role. Node n has the data of ring
-    /// token n, and the next node has a copy.
-    pub(crate) async fn engine(&self, ring: &[Token]) -> (Rc<dyn Engine>, Rc<Role>) {
+    /// Opens the engine of this core, with a session. Node n has the data of ring token n, and the
+    /// next node has a copy.
+    pub(crate) async fn engine(&self, ring: &[Token]) -> Session {
         let addresses = self.addresses();
         let (tokens, count) = (ring.to_vec(), addresses.len());
         let mut ring = Ring::new(ring.to_vec());
@@ -257,7 +261,9 @@ impl Nodes {
             Shared::open(options, Levels::new(lanes::handle()), topology).await.expect("a node answers");
         let front = Front::new(shared);
         let role = front.log_in(Version::V5, "ann", None, Group::CONTROL).await.expect("no password");
-        (ClusterEngine::new(Rc::new(Local::default()), front), role)
+        let roles = SessionRoles::open(role, || None).await;
+        let viewer = Arc::new(Ann(Reader { roles, consistency: wire::Consistency::LocalOne }));
+        Session { engine: ClusterEngine::new(Rc::new(Local::default()), front), viewer }
     }
 }
 
@@ -317,17 +323,22 @@ fn schema() -> Schema {
     Schema { version: Uuid::from_u128(7), keyspaces: [("ks".to_owned(), Arc::new(keyspace))].into() }
 }
 
-/// A role of the cluster.
-#[derive(Debug)]
-pub(crate) struct Named(pub(crate) &'static str);
+/// An engine, and the viewer of a session that has logged in at the nodes.
+pub(crate) struct Session {
+    pub(crate) engine: Rc<dyn Engine>,
+    pub(crate) viewer: Arc<dyn Viewer>,
+}
 
-impl Viewer for Named {
+#[derive(Debug)]
+struct Ann(Reader);
+
+impl Viewer for Ann {
     fn sees(&self, _about: About<'_>) -> bool {
         true
     }
 
-    fn role(&self) -> Option<&str> {
-        Some(self.0)
+    fn reader(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(&self.0)
     }
 }
 
@@ -347,16 +358,15 @@ pub(crate) fn whole() -> TableScan {
     }
 }
 
-/// Starts a scan as `ann`.
-pub(crate) fn start(engine: &Rc<dyn Engine>, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
-    let viewer: Arc<dyn Viewer> = Arc::new(Named("ann"));
-    engine.table_snapshot_for("ks", "t", Some(&viewer))?.scan(scan)
+/// Starts a scan.
+pub(crate) fn start(session: &Session, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
+    session.engine.table_snapshot_for("ks", "t", Some(&session.viewer))?.scan(scan)
 }
 
 /// Returns the keys of a scan on this core, sorted, after a check of their values.
-pub(crate) async fn keys(engine: &Rc<dyn Engine>, scan: &TableScan) -> Result<Vec<i64>, Error> {
+pub(crate) async fn keys(session: &Session, scan: &TableScan) -> Result<Vec<i64>, Error> {
     use arrow_array::cast::AsArray;
-    let mut source = start(engine, scan)?;
+    let mut source = start(session, scan)?;
     let read = async move {
         let mut keys = Vec::new();
         while let Some(batch) = source.next().await? {

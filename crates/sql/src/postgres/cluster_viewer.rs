@@ -19,10 +19,6 @@ impl Viewer for ClusterViewer {
         self.here.sees(about)
     }
 
-    fn role(&self) -> Option<&str> {
-        self.here.role()
-    }
-
     fn reader(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.reader)
     }
