@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{ClusterRole, Front, Refusal, Role};
-use wire::{Envelope, FailureKind, Response, Version};
+use wire::{Envelope, FailureKind, Version};
 
 use crate::access::Access;
 use crate::authenticate::AuthError;
@@ -109,9 +109,7 @@ impl Access {
 
 /// Returns true for an error that is about the question, and not about the state of the nodes.
 fn is_judgement(answer: &Envelope) -> bool {
-    let kind = match answer.response() {
-        Ok(Response::Error(failure)) => failure.kind,
-        _ => return false,
-    };
-    matches!(kind, FailureKind::Syntax | FailureKind::Invalid | FailureKind::Unauthorized)
+    answer.failure().is_some_and(|failure| {
+        matches!(failure.kind, FailureKind::Syntax | FailureKind::Invalid | FailureKind::Unauthorized)
+    })
 }

@@ -130,6 +130,11 @@ impl<'a> Candidates<'a> {
         self.best_replica(near).or_else(|| self.least_loaded(near))
     }
 
+    /// Returns the index of the node that was chosen last.
+    pub(crate) fn last(&self) -> Option<usize> {
+        self.tried[..self.attempts].last().map(|node| usize::from(*node))
+    }
+
     /// Lets all nodes be tried again.
     pub(crate) fn restart(&mut self) {
         self.attempts = 0;

@@ -112,9 +112,9 @@ impl fmt::Display for Refusal {
                 write!(f, "The connection to the node {node} was lost before it answered")
             }
             Refusal::Ended => f.write_str("a node refuses the credentials of the session"),
-            Refusal::Answered(answer) | Refusal::Credentials(answer) => match answer.response() {
-                Ok(wire::Response::Error(failure)) => f.write_str(&failure.message),
-                _ => f.write_str("a node refuses the connection"),
+            Refusal::Answered(answer) | Refusal::Credentials(answer) => match answer.failure() {
+                Some(failure) => f.write_str(&failure.message),
+                None => f.write_str("a node refuses the connection"),
             },
         }
     }

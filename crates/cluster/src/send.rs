@@ -13,8 +13,7 @@ use rustc_hash::FxBuildHasher;
 use sched::control::ClassId;
 use schema::Token;
 use wire::{
-    Envelope, Failure, FailureKind, Flags, Opcode, Prepared, Query, Request, Response, ResultKind, Values,
-    Version,
+    Envelope, FailureKind, Flags, Opcode, Prepared, Query, Request, Response, ResultKind, Values, Version,
 };
 use workload::Effective;
 
@@ -23,6 +22,7 @@ use crate::choice::{Candidates, ReplicaOrder};
 use crate::front::Front;
 use crate::key::RoutingKey;
 use crate::prepared::{RemotePlan, StatementClass};
+use crate::reach::Nodes;
 use crate::role::Role;
 
 /// Time for which a change of the schema waits for the agreement of the nodes. The rest of the
@@ -97,11 +97,25 @@ impl Front {
     /// # Errors
     /// The reason why there is no answer.
     pub async fn send(&self, role: &Rc<Role>, request: &Outgoing) -> Result<Envelope, Refusal> {
-        role.set_group(request.effective.group());
         let nodes = self.nodes();
         let token = request.route.as_ref().and_then(Route::keyspace_and_token);
         let candidates = Candidates::new(&nodes.topology, token, request.order, self.turn());
         let mut candidates = candidates.within(request.effective.spec.tag.as_ref());
+        self.send_to(role, request, &nodes, &mut candidates).await
+    }
+
+    /// Passes a request on to the next of the candidates among `nodes`, as [`Front::send`] does.
+    ///
+    /// # Errors
+    /// Those of [`Front::send`].
+    pub(crate) async fn send_to(
+        &self,
+        role: &Rc<Role>,
+        request: &Outgoing,
+        nodes: &Nodes,
+        candidates: &mut Candidates<'_>,
+    ) -> Result<Envelope, Refusal> {
+        role.set_group(request.effective.group());
         let mut prepared: Vec<Bytes> = Vec::new();
         let mut may_repeat = request.is_read;
         let mut attempts = nodes.nodes.len();
@@ -113,10 +127,10 @@ impl Front {
             let (node, connection) = match known.take() {
                 Some(known) => known,
                 None => {
-                    let node = nodes.next(&mut candidates)?;
+                    let node = nodes.next(candidates)?;
                     match role.open_connection(node.address, version, keyspace) {
                         Some(connection) => (node.clone(), connection),
-                        None => Box::pin(nodes.reach(node, &mut candidates, connect)).await?,
+                        None => Box::pin(nodes.reach(node, candidates, connect)).await?,
                     }
                 }
             };
@@ -159,7 +173,7 @@ impl Front {
                 let agreed = Box::pin(self.agree(role, version));
                 let _ = lanes::time::timeout(within, agreed).await;
             }
-            let id = match refusal_of(&answer) {
+            let id = match answer.failure().map(|failure| failure.kind) {
                 Some(FailureKind::Unprepared(id)) => Bytes::from(id),
                 // It was certainly not executed.
                 Some(FailureKind::Bootstrapping) if attempts > 1 => {
@@ -237,17 +251,6 @@ impl Front {
         let query = Query { text: SCHEMA_VERSION, ..Query::default() };
         let sent = connection.ask(&Request::Query(query)).ok()?;
         sent.await.ok()?.ok().filter(|answer| answer.opcode == Opcode::Result)
-    }
-}
-
-/// Returns the kind of an ERROR that a node has answered.
-fn refusal_of(answer: &Envelope) -> Option<FailureKind> {
-    if answer.opcode != Opcode::Error {
-        return None;
-    }
-    match answer.response().ok()? {
-        Response::Error(Failure { kind, .. }) => Some(kind),
-        _ => None,
     }
 }
 

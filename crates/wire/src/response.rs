@@ -226,6 +226,14 @@ impl Envelope {
         }
         Response::read(self.version, self.opcode, &mut reader)
     }
+
+    /// Returns the failure of an ERROR. `None`: it is another message, or cannot be read.
+    pub fn failure(&self) -> Option<Failure> {
+        match (self.opcode == Opcode::Error).then(|| self.response())? {
+            Ok(Response::Error(failure)) => Some(failure),
+            _ => None,
+        }
+    }
 }
 
 /// Kind of a RESULT.

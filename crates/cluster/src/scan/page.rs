@@ -4,7 +4,7 @@
 //! order of levels, and a connection of the role carries it, so that the cluster checks its rights.
 //! A failed page is asked of the next replica, with half as many rows, [`RETRIES`] times.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use bytes::Bytes;
 use engine::Error;
 use sched::control::ClassId;
 use schema::Token;
+use tokio::sync::OnceCell;
 use wire::{
-    Consistency, Direction, Encoder, Envelope, Execute, Failure, FailureKind, Flags, HEADER_BYTES, Opcode,
-    Prepare, QueryParams, Request, Response, ResultKind, Value, ValuesBuf,
+    Consistency, Direction, Encoder, Envelope, Execute, Failure, FailureKind, Flags, HEADER_BYTES, Prepare,
+    QueryParams, Request, Response, ResultKind, Value, ValuesBuf,
 };
 use workload::Effective;
 
 use crate::Refusal;
 use crate::choice::{Candidates, ReplicaOrder};
-use crate::connection::NodeConnection;
 use crate::front::Front;
-use crate::node::Node;
+use crate::reach::Nodes;
 use crate::role::Role;
 use crate::scan::ranges::TokenRange;
 use crate::scan::shape::{ScanText, Shape, is_same};
+use crate::send::{Outgoing, prepared_of};
 
 /// Attempts after a failed one.
 const RETRIES: u32 = 3;
@@ -72,7 +73,8 @@ pub(crate) struct Page {
     pub(crate) rows: u32,
 }
 
-/// A statement that a node has prepared.
+/// The statement of a scan, once a node has prepared it.
+#[derive(Debug)]
 struct PreparedScan {
     id: Vec<u8>,
     metadata_id: Vec<u8>,
@@ -85,7 +87,8 @@ pub(crate) struct CoreScan {
     consistency: Consistency,
     pub(crate) shape: Arc<Shape>,
     text: ScanText,
-    prepared: RefCell<Option<Rc<PreparedScan>>>,
+    /// Two pages that need it at first wait for one PREPARE.
+    prepared: RefCell<Rc<OnceCell<PreparedScan>>>,
     /// Bytes of pages that were received, and not converted yet.
     pub(crate) received_bytes: Arc<AtomicU64>,
 }
@@ -142,7 +145,7 @@ impl CoreScan {
         };
         let token = token.map(|token| (self.shape.keyspace(), token));
         let order = ReplicaOrder::LeastLoaded;
-        let effective = self.effective();
+        let effective = Rc::new(self.effective());
         let tag = effective.spec.tag.as_ref();
         // ONE may be answered by other datacenters, as the scan does not judge their replicas.
         let is_one = self.consistency == Consistency::One;
@@ -158,21 +161,13 @@ impl CoreScan {
         }
         let candidates = Candidates::new(&nodes.topology, token, order, self.front.turn());
         let mut candidates = candidates.within(tag);
-        self.role.set_group(effective.group());
         let mut rows = request.rows;
         let mut attempts = 0;
         loop {
             if !is_wanted() {
                 return Err(Error::Server("the query has ended".to_owned()));
             }
-            let connect = |node| self.role.connection(node, self.front.shared().version(), None);
-            let mut asked = None;
-            let attempt = async {
-                let node = nodes.next(&mut candidates)?;
-                let (node, connection) = nodes.reach(node, &mut candidates, connect).await?;
-                asked = Some(node.address);
-                self.ask(&node, &connection, &effective, request, rows).await
-            };
+            let attempt = self.ask(&nodes, &mut candidates, &effective, request, rows);
             let late = |_| Err(Failed::Here("it does not answer in time".to_owned(), Error::ReadTimeout));
             let failed = match lanes::time::timeout(ATTEMPT_WITHIN, attempt).await.unwrap_or_else(late) {
                 Ok(answer) => {
@@ -185,6 +180,7 @@ impl CoreScan {
             match failed {
                 Failed::Finally(error) => return Err(error),
                 Failed::Here(reason, kind) if attempts > RETRIES => {
+                    let asked = candidates.last().map(|node| nodes.nodes[node].address);
                     return Err(kind(self.unread(&request.of, asked, &reason)));
                 }
                 Failed::Here(..) => rows = (rows / 2).max(1),
@@ -193,8 +189,7 @@ impl CoreScan {
     }
 
     fn unread(&self, of: &PageOf, node: Option<SocketAddr>, reason: &str) -> String {
-        let node =
-            node.map_or_else(|| "no node can be reached".to_owned(), |node| format!("the node {node}"));
+        let node = node.map_or_else(|| "no node".to_owned(), |node| format!("the node {node}"));
         let attempts = RETRIES + 1;
         format!(
             "{of} of {} could not be read in {attempts} attempts, the last by {node}: {reason}",
@@ -209,65 +204,37 @@ impl CoreScan {
         Effective::of(own.unwrap_or(catalog.default_level()))
     }
 
-    /// Asks a node for a page.
+    /// Asks the next of the candidates for a page.
     async fn ask(
         &self,
-        node: &Rc<Node>,
-        connection: &Rc<NodeConnection>,
-        effective: &Effective,
+        nodes: &Nodes,
+        candidates: &mut Candidates<'_>,
+        effective: &Rc<Effective>,
         request: &PageRequest,
         rows: u32,
     ) -> Result<Envelope, Failed> {
-        let until_ns = lanes::time::monotonic_ns().saturating_add(ATTEMPT_WITHIN.as_nanos() as u64);
-        let mut is_new = false;
-        loop {
-            let known = self.prepared.borrow().clone();
-            let prepared = match known {
-                Some(prepared) => prepared,
-                None => {
-                    is_new = true;
-                    self.prepare(connection).await?
-                }
-            };
-            let body = self.body(connection, &prepared, request, rows)?;
-            // The classes of statements are for those that clients prepare.
-            let class = ClassId::of_opcode(Opcode::Execute as u8);
-            let place = node.place(effective, class, until_ns).await?;
-            let sent = connection.send(Opcode::Execute, Flags::default(), &body, place).await?;
-            let lost = Err(Refusal::Lost(connection.node));
-            let answer = sent.await.unwrap_or(lost).inspect_err(|refusal| {
-                if matches!(refusal, Refusal::Lost(_)) {
-                    node.avoid();
-                }
-            })?;
-            // The heavy lane reads rows.
-            if answer.result_kind() == Some(ResultKind::Rows) {
-                return Ok(answer);
-            }
-            let failure = match answer.response() {
-                Ok(Response::Error(failure)) => failure,
-                Ok(_) => return Err(Failed::Here("its answer has no rows".to_owned(), Error::Server)),
-                Err(error) => return Err(Failed::Finally(self.shape.unreadable(&error))),
-            };
-            if matches!(failure.kind, FailureKind::Unprepared(_)) && !is_new {
-                *self.prepared.borrow_mut() = None;
-                continue;
-            }
-            return Err(judge(failure));
+        let prepared = self.prepared.borrow().clone();
+        let known = prepared.get_or_try_init(|| self.prepare(effective)).await?;
+        let outgoing = self.execute(known, effective, request, rows)?;
+        let answer = self.front.send_to(&self.role, &outgoing, nodes, candidates).await?;
+        // The heavy lane reads rows.
+        if answer.result_kind() == Some(ResultKind::Rows) {
+            return Ok(answer);
         }
+        let failure = self.failure(&answer);
+        if let Some(FailureKind::Unprepared(_)) = answer.failure().map(|failure| failure.kind) {
+            // The front has forgotten it, or its table was altered.
+            *self.prepared.borrow_mut() = Rc::default();
+        }
+        Err(failure)
     }
 
-    /// Prepares the text at a node that does not know it.
-    async fn prepare(&self, connection: &Rc<NodeConnection>) -> Result<Rc<PreparedScan>, Failed> {
-        let message = Prepare { text: &self.text.text, keyspace: None };
-        let lost = Err(Refusal::Lost(connection.node));
-        let answer = connection.ask(&Request::Prepare(message))?.await.unwrap_or(lost)?;
-        let prepared = match answer.response() {
-            Ok(Response::Prepared(prepared)) => prepared,
-            Ok(Response::Error(failure)) => return Err(judge(failure)),
-            Ok(_) => return Err(Failed::Here("it does not prepare the statement".to_owned(), Error::Server)),
-            Err(error) => return Err(Failed::Finally(self.shape.unreadable(&error))),
-        };
+    /// Prepares the text. Other nodes are sent it as they need it.
+    async fn prepare(&self, effective: &Rc<Effective>) -> Result<PreparedScan, Failed> {
+        let text = &self.text.text;
+        let outgoing = self.outgoing(effective, &Request::Prepare(Prepare { text, keyspace: None }))?;
+        let answer = self.front.prepare(&self.role, &outgoing, text, None, false).await?;
+        let prepared = prepared_of(&answer).ok_or_else(|| self.failure(&answer))?;
         let unreadable = |error| Failed::Finally(self.shape.unreadable(&error));
         let markers = prepared.bind.decode().map_err(unreadable)?;
         let is_same = markers.len() == self.text.markers.len()
@@ -278,22 +245,27 @@ impl CoreScan {
         if let Some(columns) = &prepared.result.columns {
             self.shape.check(columns).map_err(Failed::Finally)?;
         }
-        let prepared = Rc::new(PreparedScan {
-            id: prepared.id.to_vec(),
-            metadata_id: prepared.result_metadata_id.to_vec(),
-        });
-        *self.prepared.borrow_mut() = Some(prepared.clone());
-        Ok(prepared)
+        let (id, metadata_id) = (prepared.id.to_vec(), prepared.result_metadata_id.to_vec());
+        Ok(PreparedScan { id, metadata_id })
     }
 
-    /// Returns the body of an EXECUTE.
-    fn body(
+    /// Returns the failure for an answer that was not expected.
+    fn failure(&self, answer: &Envelope) -> Failed {
+        match answer.response() {
+            Ok(Response::Error(failure)) => judge(failure),
+            Ok(_) => Failed::Here(format!("it answered {:?}", answer.result_kind()), Error::Server),
+            Err(error) => Failed::Finally(self.shape.unreadable(&error)),
+        }
+    }
+
+    /// Returns the EXECUTE of a page.
+    fn execute(
         &self,
-        connection: &NodeConnection,
         prepared: &PreparedScan,
+        effective: &Rc<Effective>,
         request: &PageRequest,
         rows: u32,
-    ) -> Result<Bytes, Failed> {
+    ) -> Result<Outgoing, Failed> {
         let mut values = ValuesBuf::new();
         let edges = match &request.of {
             PageOf::Range { range, .. } => [range.after, range.to].map(i64::to_be_bytes),
@@ -303,14 +275,8 @@ impl CoreScan {
             PageOf::Range { .. } => edges.iter().map(|edge| &edge[..]).collect(),
             PageOf::Key { parts, .. } => parts.iter().map(|part| &part[..]).collect(),
         };
-        let unsent = |error: wire::Error| {
-            Failed::Finally(Error::Invalid(format!(
-                "the query of {} cannot be sent: {error}",
-                self.shape.name()
-            )))
-        };
         for value in key.into_iter().chain(self.text.conditions.iter().map(|value| &value[..])) {
-            values.push(Value::Bytes(value)).map_err(unsent)?;
+            values.push(Value::Bytes(value)).map_err(|error| self.unsent(&error))?;
         }
         let params = QueryParams {
             consistency: self.consistency,
@@ -320,9 +286,35 @@ impl CoreScan {
             ..QueryParams::default()
         };
         let execute = Execute { id: &prepared.id, result_metadata_id: &prepared.metadata_id, params };
-        let mut encoder = Encoder::new(Direction::Request, connection.version());
-        encoder.request(0, &Request::Execute(execute)).map_err(unsent)?;
-        Ok(encoder.finish().split_off(HEADER_BYTES).freeze())
+        self.outgoing(effective, &Request::Execute(execute))
+    }
+
+    /// Returns a message of the scan, as one of a client.
+    fn outgoing(&self, effective: &Rc<Effective>, request: &Request<'_>) -> Result<Outgoing, Failed> {
+        let (version, opcode) = (self.front.shared().version(), request.opcode());
+        let mut encoder = Encoder::new(Direction::Request, version);
+        encoder.request(0, request).map_err(|error| self.unsent(&error))?;
+        Ok(Outgoing {
+            effective: effective.clone(),
+            until_ns: lanes::time::monotonic_ns().saturating_add(ATTEMPT_WITHIN.as_nanos() as u64),
+            route: None,
+            // The classes of statements are for those that clients prepare.
+            class: ClassId::of_opcode(opcode as u8),
+            order: ReplicaOrder::LeastLoaded,
+            was_sent: Cell::new(false),
+            // It is repeated here, with fewer rows.
+            is_read: false,
+            version,
+            keyspace: None,
+            opcode,
+            flags: Flags::default(),
+            body: encoder.finish().split_off(HEADER_BYTES).freeze(),
+        })
+    }
+
+    fn unsent(&self, error: &wire::Error) -> Failed {
+        let text = format!("the query of {} cannot be sent: {error}", self.shape.name());
+        Failed::Finally(Error::Invalid(text))
     }
 }
 

@@ -208,6 +208,18 @@ fn known_keys_are_read_one_by_one_on_one_core() {
 }
 
 #[test]
+fn pages_of_several_keys_wait_for_one_prepare() {
+    let lanes = start_lanes(1);
+    let nodes = Nodes::start(&lanes, 1, 100, |_, _| Act::Rows);
+    let values = (0..20).map(bigint).collect();
+    let filter = Filter { values: Some(values), ..Filter::equal(0, bigint(0)) };
+    let scan = TableScan { filters: vec![filter], ..whole() };
+    assert_eq!(scan_on(&lanes, &nodes, &scan), Ok((0..20).collect()));
+    assert_eq!((nodes.asked().len(), nodes.prepares()), (20, 1));
+    lanes.shutdown();
+}
+
+#[test]
 fn conditions_on_clustering_columns_and_columns_are_pushed_down() {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     let lanes = start_lanes(1);

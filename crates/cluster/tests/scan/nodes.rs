@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::BytesMut;
@@ -67,6 +68,8 @@ type Script = dyn Fn(&Asked, usize) -> Act + Send + Sync;
 pub(crate) struct Nodes {
     addresses: Arc<Mutex<Vec<SocketAddr>>>,
     asked: Arc<Mutex<Vec<Asked>>>,
+    /// Number of PREPAREs.
+    prepares: Arc<AtomicUsize>,
     /// Keys of the rows. The value of each is `v` and its key.
     keys: Arc<Vec<i64>>,
     script: Arc<Script>,
@@ -86,6 +89,7 @@ impl Nodes {
         let nodes = Nodes {
             addresses: Arc::default(),
             asked: Arc::default(),
+            prepares: Arc::default(),
             keys: Arc::new(keys),
             script: Arc::new(script),
         };
@@ -111,6 +115,10 @@ impl Nodes {
         self.asked.lock().expect("no panic")
     }
 
+    pub(crate) fn prepares(&self) -> usize {
+        self.prepares.load(Relaxed)
+    }
+
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.addresses.lock().expect("no panic").clone()
     }
@@ -133,6 +141,7 @@ impl Nodes {
                     }
                     Request::Options => encoder.supported::<&str>(stream, &[]).expect("short"),
                     Request::Prepare(prepare) => {
+                        self.prepares.fetch_add(1, Relaxed);
                         prepared.insert(prepare.text.to_owned());
                         let head = PreparedHead {
                             id: prepare.text.as_bytes(),
