@@ -30,8 +30,8 @@ struct Key {
 pub(crate) struct Preparing(RefCell<FxHashMap<Key, Vec<oneshot::Sender<Option<u64>>>>>);
 
 impl Preparing {
-    /// Prepares a statement at a node, unless that is in progress. Returns the hash of its columns.
-    /// `None`: the node still does not know it.
+    /// Prepares a statement at a node. Returns the hash of its columns. `None`: the node still does
+    /// not know it.
     pub(crate) async fn prepare(
         self: &Rc<Self>,
         role: &Rc<Role>,
@@ -39,6 +39,18 @@ impl Preparing {
         node: SocketAddr,
         plan: &Rc<RemotePlan>,
     ) -> Option<u64> {
+        self.start(role, version, node, plan).await.ok().flatten()
+    }
+
+    /// Starts to prepare a statement at a node, unless that is in progress. The result is that of
+    /// [`Preparing::prepare`].
+    pub(crate) fn start(
+        self: &Rc<Self>,
+        role: &Rc<Role>,
+        version: Version,
+        node: SocketAddr,
+        plan: &Rc<RemotePlan>,
+    ) -> oneshot::Receiver<Option<u64>> {
         let (sender, receiver) = oneshot::channel();
         let key = Key { node, id: plan.id.clone(), version: version.number() };
         if self.join(key.clone(), sender) {
@@ -51,7 +63,7 @@ impl Preparing {
             };
             lanes::spawn(lanes::current_group(), task).detach();
         }
-        receiver.await.ok().flatten()
+        receiver
     }
 
     /// Adds a request that waits. True: it is the first one.
@@ -85,15 +97,18 @@ impl Drop for OnePrepare {
 }
 
 async fn prepare_at(role: &Rc<Role>, version: Version, node: SocketAddr, plan: &RemotePlan) -> Option<u64> {
-    // Protocol v4 has no keyspace in the message.
-    let given = plan.given_keyspace.as_deref();
-    let of_connection = plan.connection_keyspace.as_deref();
-    let keyspace = if version == Version::V4 { given.or(of_connection) } else { of_connection };
-    let keyspace = keyspace.map(Rc::from);
+    let keyspace = keyspace_to_prepare(plan, version);
     let connection = role.connection(node, version, keyspace.as_ref()).await.ok()?;
-    let message = Prepare { text: &plan.text, keyspace: given };
+    let message = Prepare { text: &plan.text, keyspace: plan.given_keyspace.as_deref() };
     let answer = connection.ask(&Request::Prepare(message)).ok()?.await.ok()?.ok()?;
     // A node of another release may have another id, with which the request cannot be sent.
     let prepared = prepared_of(&answer).filter(|prepared| *prepared.id == *plan.id)?;
     Some(FxBuildHasher.hash_one(prepared.result.columns))
+}
+
+/// Returns the keyspace of the connection on which a statement is prepared.
+pub(crate) fn keyspace_to_prepare(plan: &RemotePlan, version: Version) -> Option<Rc<str>> {
+    // Protocol v4 has no keyspace in the message.
+    let given = plan.given_keyspace.as_deref().filter(|_| version == Version::V4);
+    given.or(plan.connection_keyspace.as_deref()).map(Rc::from)
 }

@@ -15,10 +15,11 @@ use wire::{Envelope, Request, Version};
 use crate::Refusal;
 use crate::again::Preparing;
 use crate::choice::{Candidates, ReplicaOrder};
+use crate::coming_up::{PREPARED_MAX, Preparation};
 use crate::connection::Reading;
 use crate::logins::Logins;
 use crate::open::open;
-use crate::prepared::{CorePlans, RemotePlan};
+use crate::prepared::{CorePlans, RemotePlan, UsedPlan};
 use crate::reach::Nodes;
 use crate::role::{Role, RoleLogin};
 use crate::shared::Shared;
@@ -41,6 +42,9 @@ const CLOSE_EVERY: Duration = Duration::from_secs(30);
 
 /// Interval of the divisions of the nodes' windows.
 const DIVIDE_EVERY: Duration = Duration::from_millis(100);
+
+/// Interval at which uses of prepared statements count half.
+const AGE_PLANS_EVERY: Duration = Duration::from_secs(600);
 
 /// The front of one core.
 pub struct Front {
@@ -74,6 +78,7 @@ impl Front {
             logins: Rc::default(),
             turn: Cell::new(lanes::current_core()),
         });
+        front.repeat(AGE_PLANS_EVERY, async |front: &Front| front.plans.age());
         front.repeat(CLOSE_EVERY, async |front: &Front| front.close_unused());
         let node_window = front.shared.options.node_window;
         let fleet = front.shared.options.fleet.clone();
@@ -96,18 +101,24 @@ impl Front {
     }
 
     /// Publishes the use of the nodes, and takes over this core's part of their windows, one node
-    /// in a task poll. `division`: that of core 0.
+    /// in a task poll. Prepares statements at those that have come up. `division`: that of core 0.
     async fn divide(&self, mut division: Option<&mut Division>) {
         let Shared { levels, windows, .. } = &*self.shared;
         let (catalog, nodes) = (levels.catalog(), self.nodes());
         if let Some(division) = &mut division {
             windows.begin(&nodes.topology, division);
         }
+        let mut used: Option<Rc<[UsedPlan]>> = None;
         let present = catalog.entries().map(|entry| (entry.level.group(), entry.clone())).collect();
         for (node, of) in nodes.nodes.iter().zip(nodes.topology.nodes()) {
             let division = division.as_deref_mut().map(|division| (division, &*catalog));
-            if let Some(part) = windows.exchange(node, of, DIVIDE_EVERY.as_nanos() as u64, division) {
-                node.apply(&part, &present);
+            let exchanged = windows.exchange(node, of, DIVIDE_EVERY.as_nanos() as u64, division);
+            exchanged.part.iter().for_each(|part| node.apply(part, &present));
+            let count = exchanged.came_up;
+            if node.has_come_up(count) {
+                let used = used.get_or_insert_with(|| self.plans.most_used(PREPARED_MAX)).clone();
+                let (shared, preparing) = (self.shared.clone(), self.preparing.clone());
+                Preparation { shared, preparing, node: node.address, count, used }.start();
             }
             lanes::yield_now().await;
         }
@@ -118,9 +129,10 @@ impl Front {
         &self.shared
     }
 
-    /// Returns a prepared statement. `None`: no client of this front has prepared it.
-    pub fn plan(&self, id: &[u8]) -> Option<Rc<RemotePlan>> {
-        self.plans.get(&self.shared.plans, id)
+    /// Returns a prepared statement that a role uses, and counts the use. `None`: no client of this
+    /// front has prepared it.
+    pub fn plan(&self, id: &[u8], role: Option<&Rc<Role>>, version: Version) -> Option<Rc<RemotePlan>> {
+        self.plans.get(&self.shared.plans, id, role, version)
     }
 
     /// Returns the role of a client whose SASL token a node has accepted lately. `None`: the

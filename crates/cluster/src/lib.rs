@@ -26,6 +26,7 @@
 mod again;
 mod catalog;
 mod choice;
+mod coming_up;
 mod connection;
 mod control;
 mod engine;

@@ -56,6 +56,10 @@ pub(crate) struct Node {
     avoided_until_ns: Cell<u64>,
     /// Answers since the last division, for the limiter. `None`: the window is fixed.
     sample: Option<RefCell<NodeSample>>,
+    /// Mark of the last topology.
+    is_up: Cell<bool>,
+    /// Times that it has come up, as far as this core has prepared statements for it.
+    came_up: Cell<u64>,
 }
 
 /// A request that waits for a place.
@@ -95,7 +99,25 @@ impl Node {
             is_giving: Cell::new(false),
             avoided_until_ns: Cell::new(0),
             sample: is_limited.then(RefCell::default),
+            is_up: Cell::new(true),
+            came_up: Cell::new(0),
         }
+    }
+
+    /// Takes over the mark of a topology. If the node comes up, this core has at most `window`
+    /// places until the next division.
+    pub(crate) fn mark(&self, is_up: bool, window: u32) {
+        if is_up && !self.is_up.get() {
+            let mut queue = self.queue.borrow_mut();
+            let window = window.min(queue.window());
+            queue.set_window(window, lanes::time::monotonic_ns());
+        }
+        self.is_up.set(is_up);
+    }
+
+    /// Returns true once for each time that the node has come up, by their number.
+    pub(crate) fn has_come_up(&self, count: u64) -> bool {
+        self.came_up.replace(count) != count
     }
 
     /// Avoids a node that could not be reached.

@@ -19,14 +19,22 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Returns the nodes of a topology. Those of `before` stay, with their requests.
+    /// Returns the nodes of a topology. Those of `before` stay, with their requests. A node that
+    /// comes up has the least window until the next division.
     pub(crate) fn new(topology: Rc<Topology>, before: &[Rc<Node>], node_window: Option<u32>) -> Nodes {
         let (window, is_limited) = (node_window.unwrap_or(WINDOW_BOUNDS.min), node_window.is_none());
+        let of_core = |window: u32| window.div_ceil(lanes::cores() as u32);
+        let (first, least) = (of_core(window), of_core(window.min(WINDOW_BOUNDS.min)));
         let known: FxHashMap<SocketAddr, &Rc<Node>> =
             before.iter().map(|node| (node.address, node)).collect();
-        let node = |of: &ClusterNode| match known.get(&of.address) {
-            Some(&node) => node.clone(),
-            None => Rc::new(Node::new(of.address, window.div_ceil(lanes::cores() as u32), is_limited)),
+        let node = |of: &ClusterNode| {
+            let node = known.get(&of.address).map(|node| Rc::clone(node));
+            let node = node.unwrap_or_else(|| {
+                let window = if before.is_empty() { first } else { least };
+                Rc::new(Node::new(of.address, window, is_limited))
+            });
+            node.mark(of.is_up, least);
+            node
         };
         let nodes = topology.nodes().iter().map(node).collect();
         Nodes { topology, nodes }

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -183,7 +182,9 @@ impl Front {
                 _ => return Ok(answer),
             };
             let is_new = !prepared.contains(&id) && prepared.len() < PREPARED_AGAIN_MAX;
-            let Some(plan) = self.plan(&id).filter(|_| is_new) else { return Ok(answer) };
+            let Some(plan) = self.plan(&id, Some(role), version).filter(|_| is_new) else {
+                return Ok(answer);
+            };
             match Box::pin(self.preparing.prepare(role, version, connection.node, &plan)).await {
                 // Its table was altered. A client of v4 may read rows by the columns that it knows,
                 // because only v5 has an id for them. So it prepares the statement itself.
@@ -224,7 +225,7 @@ impl Front {
                 routing: RoutingKey::of(&prepared),
                 columns: FxBuildHasher.hash_one(prepared.result.columns),
             };
-            self.plans.add(&self.shared.plans, Arc::new(plan));
+            self.plans.add(&self.shared.plans, plan, Some(role), request.version);
         }
         Ok(answer)
     }

@@ -11,6 +11,9 @@
 //! In a fleet, the cores of all fronts divide each window by the same rule. Every second they learn
 //! what the others want, and take the median of the windows that limiters have found.
 //!
+//! A node that comes up has the least window while statements are prepared (`coming_up.rs`). Then a
+//! window that is fixed doubles with each division, and a limiter starts anew.
+//!
 //! A core's place in the ratio of shares follows the requests: a level whose requests are all on
 //! one core has its whole weight there.
 
@@ -25,9 +28,11 @@ use sched::control::{NodeSample, NodeWindow};
 use sched::{NodeSpec, NodeUse, SHARES_MAX, SHARES_MIN};
 use workload::{Catalog, LevelEntry};
 
+use crate::coming_up::ComingUp;
 use crate::fleet::{Fleet, FleetDemand, Other};
 use crate::node::Node;
 use crate::part::{CorePart, Entitlement, LevelReport, NodeReport, PPM, WINDOW_BOUNDS, part_spec};
+use crate::prepared::UsedPlan;
 use crate::topology::{ClusterNode, Topology};
 
 /// Thousandths in a place.
@@ -69,6 +74,16 @@ struct SharedNode {
     sample: NodeSample,
     /// Window in force.
     window: u32,
+    coming_up: ComingUp,
+}
+
+/// Result of an exchange, for one core.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Exchanged {
+    /// Its part of the window. `None`: it was not divided yet.
+    pub(crate) part: Option<Arc<CorePart>>,
+    /// Number of times that the node has come up since the start.
+    pub(crate) came_up: u64,
 }
 
 impl Windows {
@@ -81,7 +96,7 @@ impl Windows {
         of: &ClusterNode,
         interval_ns: u64,
         division: Option<(&mut Division, &Catalog)>,
-    ) -> Option<Arc<CorePart>> {
+    ) -> Exchanged {
         let (core, cores) = (lanes::current_core(), lanes::cores());
         let report = Arc::new(node.report());
         let mut nodes = self.lock();
@@ -90,26 +105,47 @@ impl Windows {
         shared.parts.resize(cores, None);
         shared.reports[core] = report;
         node.give_sample(&mut shared.sample, interval_ns);
-        let Some((division, catalog)) = division else { return shared.parts[core].clone() };
+        let Some((division, catalog)) = division else {
+            return Exchanged { part: shared.parts[core].clone(), came_up: shared.coming_up.count() };
+        };
         division.sample.take(&mut shared.sample);
-        let reports = shared.reports.clone();
+        division.watch(of, &mut shared.coming_up, cores);
+        let (reports, came_up) = (shared.reports.clone(), shared.coming_up.count());
         drop(nodes);
-        let window = division.window(of);
+        let window = division.window(of.address);
         let divided = division.divide(node.address, window, catalog, &reports);
         let parts: Vec<_> = divided.into_iter().map(|part| Some(Arc::new(part))).collect();
-        let own = parts[core].clone();
+        let part = parts[core].clone();
         let mut nodes = self.lock();
         let shared = nodes.entry(node.address).or_default();
         (shared.window, shared.parts) = (window, parts);
-        own
+        Exchanged { part, came_up }
+    }
+
+    /// Takes over statements of this core for a node: see [`ComingUp::take`].
+    pub(crate) fn take_statements<'a>(
+        &self,
+        node: SocketAddr,
+        count: u64,
+        own: &mut impl Iterator<Item = &'a UsedPlan>,
+        max: usize,
+    ) -> Vec<&'a UsedPlan> {
+        let now_ns = lanes::time::monotonic_ns();
+        let mut nodes = self.lock();
+        nodes.get_mut(&node).map_or_else(Vec::new, |node| node.coming_up.take(count, own, max, now_ns))
+    }
+
+    /// Counts a core as done with the preparations at a node.
+    pub(crate) fn core_done(&self, node: SocketAddr, count: u64) {
+        self.lock().get_mut(&node).into_iter().for_each(|node| node.coming_up.core_done(count));
     }
 
     /// Begins a round of divisions. Forgets the nodes that have left the cluster.
     pub(crate) fn begin(&self, topology: &Topology, division: &mut Division) {
         let known: FxHashSet<SocketAddr> = topology.nodes().iter().map(|node| node.address).collect();
         self.lock().retain(|node, _| known.contains(node));
-        division.limiters.retain(|node, _| known.contains(node));
-        division.begin();
+        division.states.retain(|node, _| known.contains(node));
+        division.begin(topology);
     }
 
     /// Returns the use of the nodes on all cores, in the order of their addresses.
@@ -141,11 +177,20 @@ impl Windows {
     }
 }
 
-/// Limiter of a node's window.
-struct Limiter {
-    window: NodeWindow,
-    /// True if the node was up at the last tick.
+/// Window of a node.
+enum Window {
+    /// Present size of a fixed one, which it has not reached after the node came up.
+    Fixed(u32),
+    Limited(NodeWindow),
+}
+
+/// A node between two divisions.
+struct NodeState {
+    window: Window,
+    /// True if the node was up at the last division.
     was_up: bool,
+    /// True while statements are prepared at it. Its window then stays at the least.
+    is_preparing: bool,
 }
 
 /// Division of windows, with the buffers that it needs.
@@ -153,7 +198,9 @@ struct Limiter {
 pub(crate) struct Division {
     /// Window of every node. `None`: each has a limiter.
     fixed: Option<u32>,
-    limiters: FxHashMap<SocketAddr, Limiter>,
+    states: FxHashMap<SocketAddr, NodeState>,
+    /// True once the nodes of the start are known. Those that follow come up.
+    has_begun: bool,
     /// Answers of the node whose window is divided.
     sample: NodeSample,
     parts: Parts,
@@ -177,35 +224,69 @@ impl Division {
     }
 
     /// Begins a round of divisions. Every second, exchanges windows and demands with the fleet.
-    fn begin(&mut self) {
-        let Division { fleet: Some(fleet), limiters, .. } = self else { return };
+    fn begin(&mut self, topology: &Topology) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            for node in topology.nodes() {
+                let window = Window::new(self.fixed, node.address);
+                let state = NodeState { window, was_up: node.is_up, is_preparing: false };
+                self.states.insert(node.address, state);
+            }
+        }
+        let Division { fleet: Some(fleet), states, .. } = self else { return };
         if !fleet.begin() {
             return;
         }
         let mut windows = FxHashMap::default();
-        for (node, limiter) in limiters {
-            let own = limiter.window.publish();
+        for (node, state) in states {
+            let Window::Limited(window) = &mut state.window else { continue };
+            if state.is_preparing {
+                continue;
+            }
+            let own = window.publish();
             windows.extend(own.map(|own| (*node, own)));
             if let Some(median) = fleet.median(*node, own) {
-                limiter.window.adopt(median);
+                window.adopt(median);
             }
         }
         fleet.publish(lanes::cores(), windows);
     }
 
+    /// Begins or ends preparations at a node that comes up or goes down.
+    fn watch(&mut self, node: &ClusterNode, coming_up: &mut ComingUp, cores: usize) {
+        let now_ns = lanes::time::monotonic_ns();
+        let least = || Window::new(self.fixed.map(|fixed| fixed.min(WINDOW_BOUNDS.min)), node.address);
+        let new = || NodeState { window: least(), was_up: false, is_preparing: false };
+        let state = self.states.entry(node.address).or_insert_with(new);
+        match (node.is_up, std::mem::replace(&mut state.was_up, node.is_up)) {
+            (true, false) => {
+                state.window = least();
+                coming_up.begin(cores, now_ns);
+            }
+            (true, true) => {}
+            (false, _) => coming_up.end(),
+        }
+        state.is_preparing = coming_up.is_preparing(now_ns);
+    }
+
     /// Returns the window of a node. Takes the answers since its last call.
-    fn window(&mut self, node: &ClusterNode) -> u32 {
-        if let Some(fixed) = self.fixed {
-            return fixed;
+    fn window(&mut self, node: SocketAddr) -> u32 {
+        let state = self.states.get_mut(&node).expect("a node is watched before");
+        match &mut state.window {
+            Window::Fixed(window) if state.is_preparing => *window,
+            Window::Fixed(window) => {
+                let next = window.saturating_mul(2).min(self.fixed.unwrap_or(*window));
+                std::mem::replace(window, next)
+            }
+            Window::Limited(window) if state.is_preparing => {
+                self.sample.clear();
+                window.window()
+            }
+            Window::Limited(window) => {
+                // Fronts find the moments of their drains by the time of the day.
+                let now_ns = u64::try_from(lanes::time::unix_micros()).unwrap_or(0).saturating_mul(1000);
+                window.tick(now_ns, &mut self.sample)
+            }
         }
-        let limiter = self.limiters.entry(node.address).or_insert_with(|| Limiter::new(node));
-        if node.is_up && !limiter.was_up {
-            *limiter = Limiter::new(node);
-        }
-        limiter.was_up = node.is_up;
-        // Fronts find the moments of their drains by the time of the day.
-        let now_ns = u64::try_from(lanes::time::unix_micros()).unwrap_or(0).saturating_mul(1000);
-        limiter.window.tick(now_ns, &mut self.sample)
     }
 
     /// Divides the window of a node. Returns the parts, by core.
@@ -302,10 +383,11 @@ fn add_others(mut row: &mut [u32], others: &[Other<'_>], level: &str) {
     }
 }
 
-impl Limiter {
-    fn new(node: &ClusterNode) -> Limiter {
-        let offset_ns = FxBuildHasher.hash_one(node.address);
-        Limiter { window: NodeWindow::new(WINDOW_BOUNDS, offset_ns), was_up: node.is_up }
+impl Window {
+    /// Creates a window of a fixed size, or one with a limiter.
+    fn new(fixed: Option<u32>, node: SocketAddr) -> Window {
+        let limited = || Window::Limited(NodeWindow::new(WINDOW_BOUNDS, FxBuildHasher.hash_one(node)));
+        fixed.map_or_else(limited, Window::Fixed)
     }
 }
 
@@ -369,14 +451,49 @@ mod tests {
             let of = &topology.nodes()[0];
             let node = Node::new(of.address, 1, false);
             let (windows, mut division) = (Windows::default(), Division::new(Some(8), None));
-            assert_eq!(windows.exchange(&node, of, 1, None), None, "not divided yet");
-            let divided = windows.exchange(&node, of, 1, Some((&mut division, &catalog)));
+            windows.begin(&topology, &mut division);
+            assert_eq!(windows.exchange(&node, of, 1, None).part, None, "not divided yet");
+            let divided = windows.exchange(&node, of, 1, Some((&mut division, &catalog))).part;
             assert_eq!(divided.as_ref().map(|part| part.places), Some(8));
-            assert_eq!(windows.exchange(&node, of, 1, None), divided);
+            assert_eq!(windows.exchange(&node, of, 1, None).part, divided);
             let shown = windows.usage(&catalog);
             assert_eq!((shown.len(), shown[0].window, shown[0].levels.len()), (1, 8, 1));
             windows.begin(&Topology::of_addresses(&[]), &mut division);
             assert!(windows.usage(&catalog).is_empty());
+        });
+        lanes.shutdown();
+    }
+
+    #[test]
+    fn fixed_window_of_a_node_that_comes_up_doubles_after_the_preparations() {
+        let lanes = testkit::start_lanes(2);
+        let catalog = workload::Levels::new(lanes.clone()).catalog();
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            let all = Topology::of_addresses(&[1, 2].map(|host| ([127, 0, 0, host], 9042).into()));
+            let [old, new] = [0, 1].map(|node| all.nodes()[node].clone());
+            let first = Topology::new(vec![old.clone()], "datacenter1".into(), Arc::default());
+            let (windows, mut division) = (Windows::default(), Division::new(Some(24), None));
+            windows.begin(&first, &mut division);
+            let mut window = |of: &ClusterNode| {
+                let node = Node::new(of.address, 1, false);
+                let came_up = windows.exchange(&node, of, 1, Some((&mut division, &catalog))).came_up;
+                let usage = windows.usage(&catalog);
+                let shown = usage.iter().find(|node| node.address == of.address).expect("divided");
+                (came_up, shown.window)
+            };
+            let down = ClusterNode { is_up: false, ..old.clone() };
+            assert_eq!([&old, &down].map(&mut window), [(0, 24); 2], "as at the start");
+            for (node, count) in [(&old, 1), (&new, 1)] {
+                assert_eq!([node, node].map(&mut window), [(count, 4); 2], "two cores prepare");
+                windows.core_done(node.address, count);
+                assert_eq!(window(node), (count, 4), "another core prepares");
+                windows.core_done(node.address, count);
+                let grown = [node; 4].map(&mut window).map(|(_, window)| window);
+                assert_eq!(grown, [4, 8, 16, 24]);
+            }
+            assert_eq!([&old, &down, &old, &down].map(&mut window), [(1, 24), (1, 24), (2, 4), (2, 4)]);
+            windows.core_done(old.address, 1);
+            assert_eq!(window(&down), (2, 8), "it went down: nothing is prepared");
         });
         lanes.shutdown();
     }
@@ -417,7 +534,7 @@ mod tests {
             }
             last.into_iter().for_each(|last| places[0].count(last, 0));
             // An interval of no time: the window was the limit if it was used up at all.
-            let part = windows.exchange(node, of, 0, Some((division, catalog))).expect("divided");
+            let part = windows.exchange(node, of, 0, Some((division, catalog))).part.expect("divided");
             drop(places);
             node.apply(&part, &FxHashMap::default());
         }
@@ -431,7 +548,10 @@ mod tests {
 
         /// Returns the window without the effect of a drain, whose time is that of the day.
         fn window(&self) -> u32 {
-            self.division.limiters[&self.of.address].window.window()
+            let Window::Limited(window) = &self.division.states[&self.of.address].window else {
+                panic!("no window is fixed")
+            };
+            window.window()
         }
     }
 
@@ -440,9 +560,11 @@ mod tests {
         let lanes = testkit::start_lanes(1);
         let catalog = workload::Levels::new(lanes.clone()).catalog();
         lanes.block_on(0, Group::CONTROL, move || async move {
-            let of = Topology::of_addresses(&[([127, 0, 0, 1], 9042).into()]).nodes()[0].clone();
+            let topology = Topology::of_addresses(&[([127, 0, 0, 1], 9042).into()]);
+            let of = topology.nodes()[0].clone();
             let node = Rc::new(Node::new(of.address, WINDOW_BOUNDS.min, true));
-            let (windows, division) = (Windows::default(), Division::new(None, None));
+            let (windows, mut division) = (Windows::default(), Division::new(None, None));
+            windows.begin(&topology, &mut division);
             let mut node = Simulated { node, of, windows, division, catalog };
             let found = node.settle(16).await;
             assert!((14..=32).contains(&found), "{found} for a node that serves 16 at once");
@@ -455,6 +577,14 @@ mod tests {
             node.tick(64, Some(&overloaded)).await;
             let after = node.window();
             assert!(after.abs_diff(before * 7 / 10) <= 1, "{before}, then {after}");
+            for is_up in [false, true, true] {
+                node.of.is_up = is_up;
+                node.tick(64, None).await;
+            }
+            assert_eq!(node.window(), WINDOW_BOUNDS.min, "statements are prepared");
+            node.windows.core_done(node.of.address, 1);
+            let again = node.settle(64).await;
+            assert!((56..=112).contains(&again), "{again} once they are");
         });
         lanes.shutdown();
     }

@@ -1,7 +1,7 @@
 //! A front against scripted nodes, by the messages that they get.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use cluster::{
     ClusterNode, Front, FrontOptions, NodeTls, NodeTlsFiles, Outgoing, OwnCertificate, PublishedTopology,
-    Refusal, ReplicaOrder, Ring, Role, Route, Shared, Topology,
+    Refusal, RemotePlan, ReplicaOrder, Ring, Role, Route, Shared, Topology,
 };
 use frontdoor::{ClientCertificates, Stream, Tls, TlsFiles};
 use lanes::{Group, Task};
@@ -476,6 +476,11 @@ async fn log_in_as(front: &Front, name: &str) -> Rc<Role> {
     front.log_in(Version::V5, name, token, Group::CONTROL).await.expect("the right token")
 }
 
+/// Returns a prepared statement, as for an EXECUTE of the role.
+fn plan(front: &Front, role: &Rc<Role>, id: &[u8]) -> Option<Rc<RemotePlan>> {
+    front.plan(id, Some(role), Version::V5)
+}
+
 /// Returns a request with the body that a client sends.
 fn outgoing(request: &Request<'_>, is_read: bool, keyspace: Option<&str>) -> Outgoing {
     let mut encoder = Encoder::new(Direction::Request, Version::V5);
@@ -572,7 +577,7 @@ fn forgotten_statement_is_prepared_again_once() {
         let role = log_in(&front).await;
         let prepare = outgoing(&Request::Prepare(Prepare { text: "SELECT a", keyspace: None }), false, None);
         front.prepare(&role, &prepare, "SELECT a", None, false).await.expect("prepared");
-        assert!(front.plan(b"id").is_some() && front.plan(b"never").is_none());
+        assert!(plan(&front, &role, b"id").is_some() && plan(&front, &role, b"never").is_none());
         let execute = |id| outgoing(&Request::Execute(Execute { id, ..Execute::default() }), true, None);
         for _ in 0..2 {
             assert!(is_void(&front.send(&role, &execute(b"id")).await.expect("an answer")));
@@ -881,7 +886,7 @@ fn request_goes_to_a_replica_of_its_partition() {
         let role = log_in(&front).await;
         let prepare = outgoing(&Request::Prepare(Prepare { text: "SELECT a", keyspace: None }), false, None);
         front.prepare(&role, &prepare, "SELECT a", None, false).await.expect("prepared");
-        let plan = front.plan(b"id").expect("prepared");
+        let plan = plan(&front, &role, b"id").expect("prepared");
         let mut expected = [0, 0];
         for key in 0..40_i32 {
             let value = key.to_be_bytes();
@@ -1061,5 +1066,163 @@ fn connection_with_a_request_in_flight_is_not_closed_for_another() {
         for sent in in_flight.into_iter().chain([next]) {
             assert!(is_void(&sent.await.expect("no connection was closed with a request in flight")));
         }
+    });
+}
+
+/// A node that knows the statements that it was asked to prepare, and counts its answers UNPREPARED.
+/// The id of a statement is its text. `holds`: true while it holds the PREPAREs.
+#[derive(Clone, Default)]
+struct Memory {
+    known: Rc<RefCell<BTreeSet<String>>>,
+    unprepared: Rc<Cell<usize>>,
+    holds: Rc<Cell<bool>>,
+}
+
+impl Memory {
+    fn node(&self) -> Node {
+        let own = self.clone();
+        Node::start(move |message| {
+            let id = |text: &str| -> &'static [u8] { Box::leak(text.as_bytes().into()) };
+            match message.split_once(' ') {
+                Some(("PREPARE", _)) if own.holds.get() => Act::Hold,
+                Some(("PREPARE", text)) => {
+                    own.known.borrow_mut().insert(text.to_owned());
+                    Act::Prepared(id(text))
+                }
+                Some(("EXECUTE", text)) if !own.known.borrow().contains(text) => {
+                    own.unprepared.set(own.unprepared.get() + 1);
+                    Act::Unprepared(id(text))
+                }
+                _ => Act::Void,
+            }
+        })
+    }
+}
+
+/// Two nodes, of which the second is down, and a front before them.
+struct OneDown {
+    memories: [Memory; 2],
+    nodes: [Node; 2],
+    front: Rc<Front>,
+    role: Rc<Role>,
+}
+
+impl OneDown {
+    async fn start() -> OneDown {
+        let memories = [(); 2].map(|()| Memory::default());
+        let nodes = memories.each_ref().map(Memory::node);
+        let addresses = nodes.each_ref().map(|node| node.address);
+        let front = front_of(marked(&addresses, false), 128, Levels::new(lanes::handle())).await;
+        let role = log_in(&front).await;
+        OneDown { memories, nodes, front, role }
+    }
+
+    /// Publishes that the second node is up, or down.
+    fn mark(&self, is_up: bool) {
+        let addresses = self.nodes.each_ref().map(|node| node.address);
+        self.front.shared().topology().publish(marked(&addresses, is_up));
+    }
+
+    async fn prepare(&self, text: &str) {
+        let prepare = outgoing(&Request::Prepare(Prepare { text, keyspace: None }), false, None);
+        self.front.prepare(&self.role, &prepare, text, None, false).await.expect("prepared");
+    }
+
+    async fn execute(&self, text: &str) {
+        let id = text.as_bytes();
+        plan(&self.front, &self.role, id).expect("prepared");
+        let execute = outgoing(&Request::Execute(Execute { id, ..Execute::default() }), true, None);
+        assert!(is_void(&self.front.send(&self.role, &execute).await.expect("an answer")));
+    }
+
+    /// Returns the window of the second node.
+    fn window(&self) -> u32 {
+        let address = self.nodes[1].address;
+        let usage = self.front.shared().usage();
+        usage.iter().find(|node| node.address == address).map_or(0, |node| node.window)
+    }
+}
+
+fn marked(nodes: &[SocketAddr], second_is_up: bool) -> Topology {
+    let mut known = Topology::of_addresses(nodes).nodes().to_vec();
+    known[1] = ClusterNode { is_up: second_is_up, ..known[1].clone() };
+    Topology::new(known, "datacenter1".into(), Arc::default())
+}
+
+/// Statements that are prepared at a node that comes up, at most.
+const PREPARED_MAX: usize = 1000;
+
+#[test]
+fn most_used_statements_are_prepared_at_a_node_that_comes_up() {
+    on_lane(|| async {
+        let cluster = OneDown::start().await;
+        let used: Vec<String> = (0..PREPARED_MAX).map(|n| format!("SELECT used {n}")).collect();
+        let rare: Vec<String> = (0..50).map(|n| format!("SELECT rare {n}")).collect();
+        for text in rare.iter().chain(&used) {
+            cluster.prepare(text).await;
+            cluster.execute(text).await;
+        }
+        cluster.prepare("SELECT never").await;
+        for text in &used {
+            cluster.execute(text).await;
+        }
+        let [_, node] = &cluster.nodes;
+        assert_eq!(node.count("STARTUP"), 0, "it is down");
+        cluster.mark(true);
+        let [_, memory] = &cluster.memories;
+        node.wait(|_| memory.known.borrow().len() >= PREPARED_MAX).await;
+        node.wait(|_| cluster.window() == 128).await;
+        assert_eq!(*memory.known.borrow(), used.iter().cloned().collect());
+        assert_eq!(node.count("STARTUP"), 1, "all on one connection");
+        for text in used.iter().chain(&used) {
+            cluster.execute(text).await;
+        }
+        let served = node.seen.borrow().iter().filter(|seen| seen.starts_with("EXECUTE")).count();
+        assert!(served >= PREPARED_MAX / 2, "{served}");
+        assert_eq!(memory.unprepared.get(), 0);
+    });
+}
+
+#[test]
+fn statements_are_prepared_32_at_a_time_beside_requests_until_the_node_goes_down() {
+    on_lane(|| async {
+        let cluster = OneDown::start().await;
+        let texts: Vec<String> = (0..100).map(|n| format!("SELECT {n}")).collect();
+        for text in &texts {
+            cluster.prepare(text).await;
+            cluster.execute(text).await;
+        }
+        let ([_, node], [_, memory]) = (&cluster.nodes, &cluster.memories);
+        memory.holds.set(true);
+        cluster.mark(true);
+        let in_flight = |count: usize| node.wait(move |node| node.held.borrow().len() == count);
+        in_flight(32).await;
+        // More than the load that the small window of the node allows for at the other one.
+        let effective = Rc::new(Effective::of(Levels::new(lanes::handle()).catalog().default_level()));
+        let send = |_| spawn_query(&cluster.front, &cluster.role, &effective, "SELECT 1");
+        let requests: Vec<_> = (0..100).map(send).collect();
+        for request in requests {
+            assert!(request.await);
+        }
+        assert!(node.count("QUERY SELECT 1") > 0, "requests go on");
+        lanes::time::sleep(Duration::from_millis(250)).await;
+        assert_eq!((node.held.borrow().len(), cluster.window()), (32, 4), "the window waits");
+        for _ in 0..32 {
+            node.answer_next().await;
+        }
+        in_flight(32).await;
+        cluster.mark(false);
+        lanes::time::sleep(Duration::from_millis(250)).await;
+        for _ in 0..32 {
+            node.answer_next().await;
+        }
+        lanes::time::sleep(Duration::from_millis(50)).await;
+        let prepares = || node.seen.borrow().iter().filter(|seen| seen.starts_with("PREPARE")).count();
+        assert_eq!((node.held.borrow().len(), prepares()), (0, 64), "it went down");
+        // It comes up again, and forgot them.
+        memory.holds.set(false);
+        cluster.mark(true);
+        node.wait(|_| memory.known.borrow().len() == texts.len()).await;
+        node.wait(|_| cluster.window() == 128).await;
     });
 }

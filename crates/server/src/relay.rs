@@ -18,12 +18,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use cluster::{Front, OWN_TABLES, Outgoing, Refusal, ReplicaOrder, Route, StatementClass, WORD_WITHIN_BYTES};
+use cluster::{
+    Front, OWN_TABLES, Outgoing, Refusal, RemotePlan, ReplicaOrder, Role, Route, StatementClass,
+    WORD_WITHIN_BYTES,
+};
 use cql::ast::{ListServiceLevels, Statement as Tree};
 use sched::control::ClassId;
 use wire::{
     Batch, Consistency, Encoder, Envelope, Failure, FailureKind, Flags, Opcode, Prelude, Request,
-    Statement as BatchStatement,
+    Statement as BatchStatement, Version,
 };
 use workload::{Effective, WaitingStatement};
 
@@ -105,13 +108,15 @@ pub(crate) fn relay(
     request: &mut CqlRequest,
 ) -> Result<Option<Relay>, Failure> {
     let Some(front) = &session.core.front else { return Ok(None) };
-    if session.remote().is_some_and(|remote| remote.is_ended()) {
+    let remote = session.remote();
+    if remote.as_ref().is_some_and(|remote| remote.is_ended()) {
         return Err(ended(session));
     }
     if given_level(session, envelope)?.is_some_and(|effective| request.move_to(effective)) {
         return Ok(Some(Relay::OtherLevel));
     }
-    let Some(target) = target(front, session, envelope, request)? else { return Ok(None) };
+    let plans = Plans { front, remote, version: envelope.version };
+    let Some(target) = target(&plans, session, envelope, request)? else { return Ok(None) };
     tag::check(front, envelope, request, &target)?;
     let Target { work, class, consistency, is_conditional, route, text, .. } = target;
     request.form.consistency = consistency;
@@ -202,6 +207,20 @@ impl Target {
     }
 }
 
+/// Prepared statements, as a client uses them.
+struct Plans<'a> {
+    front: &'a Front,
+    remote: Option<Rc<Role>>,
+    version: Version,
+}
+
+impl Plans<'_> {
+    /// Returns a statement, and counts its use.
+    fn used(&self, id: &[u8]) -> Option<Rc<RemotePlan>> {
+        self.front.plan(id, self.remote.as_ref(), self.version)
+    }
+}
+
 /// Returns the class of requests that cost about as much.
 fn similar_to(opcode: Opcode, route: Option<&Route>) -> ClassId {
     match route {
@@ -226,7 +245,7 @@ fn order_of(consistency: Consistency, is_conditional: bool) -> ReplicaOrder {
 /// The body cannot be read. It is not passed on: a node that could read it might find a USE in it,
 /// and change the keyspace of others.
 fn target(
-    front: &Front,
+    plans: &Plans<'_>,
     session: &Session,
     envelope: &Envelope,
     request: &CqlRequest,
@@ -265,7 +284,7 @@ fn target(
             if let Some(statement) = session.core.plans.prepared(execute.id) {
                 return Ok(of_unknown_role(session, &statement.tree));
             }
-            let plan = front.plan(execute.id).ok_or_else(|| failure::unprepared(execute.id))?;
+            let plan = plans.used(execute.id).ok_or_else(|| failure::unprepared(execute.id))?;
             let route = Route::of(&plan, &execute.params.values);
             let target =
                 Target::new(work_of(&plan.text, plan.class)?, plan.class, execute.params.consistency);
@@ -275,7 +294,7 @@ fn target(
         }
         Request::Batch(batch) => {
             let consistency = batch.params.consistency;
-            let (is_conditional, route) = condition_and_route(front, &batch);
+            let (is_conditional, route) = condition_and_route(plans, &batch);
             let target = Target::new(RelayWork::Pass, StatementClass::Write, consistency);
             Some(Target { is_conditional, serial: batch.params.serial_consistency, route, ..target })
         }
@@ -290,7 +309,7 @@ fn is_conditional(text: &str) -> bool {
 
 /// Returns true for a BATCH with a condition, and the partition of its first prepared statement
 /// with a known one. All statements of a conditional BATCH are for one partition.
-fn condition_and_route(front: &Front, batch: &Batch<'_>) -> (bool, Option<Route>) {
+fn condition_and_route(plans: &Plans<'_>, batch: &Batch<'_>) -> (bool, Option<Route>) {
     let (mut has_condition, mut route, mut bytes_left) = (false, None, SEARCHED_BYTES_MAX);
     for entry in batch.iter().take(SEARCHED_STATEMENTS_MAX) {
         match entry.statement {
@@ -300,7 +319,7 @@ fn condition_and_route(front: &Front, batch: &Batch<'_>) -> (bool, Option<Route>
             }
             BatchStatement::Text(_) => {}
             BatchStatement::Prepared(id) => {
-                let Some(plan) = front.plan(id) else { continue };
+                let Some(plan) = plans.used(id) else { continue };
                 has_condition |= plan.is_conditional;
                 route = route.or_else(|| Route::of(&plan, &entry.values));
             }

@@ -96,7 +96,7 @@ fn is_in_all(
         let found = match statement {
             Statement::Text(text) => of_text(text, keyspace),
             Statement::Prepared(id) => {
-                let plan = front.plan(id).ok_or_else(|| failure::unprepared(id))?;
+                let plan = front.plan(id, None, envelope.version).ok_or_else(|| failure::unprepared(id))?;
                 let given = plan.given_keyspace.as_deref().or(plan.connection_keyspace.as_deref());
                 plan.routing.as_ref().map(|key| holds(key.keyspace())).or_else(|| of_text(&plan.text, given))
             }

@@ -114,7 +114,8 @@ impl NodeSample {
         other.clear();
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Forgets everything.
+    pub fn clear(&mut self) {
         for class in self.touched.drain(..) {
             self.classes[usize::from(class)] = Sum::default();
         }
