@@ -12,7 +12,8 @@ use rustc_hash::FxBuildHasher;
 use sched::control::ClassId;
 use schema::Token;
 use wire::{
-    Envelope, FailureKind, Flags, Opcode, Prepared, Query, Request, Response, ResultKind, Values, Version,
+    Envelope, Failure, FailureKind, Flags, Opcode, Prepared, Query, Request, Response, ResultKind, Values,
+    Version,
 };
 use workload::Effective;
 
@@ -31,6 +32,11 @@ const AGREE_WITHIN: Duration = Duration::from_secs(5);
 const AGREE_EVERY: Duration = Duration::from_millis(50);
 /// Question for the version of a node's schema. Equal answers are equal versions.
 const SCHEMA_VERSION: &str = "SELECT schema_version FROM system.local WHERE key = 'local'";
+
+/// Text of the ERROR Overloaded by which Cassandra refuses, before it executes, all requests of
+/// connections that are open while it shuts down (`Dispatcher.dispatch` of 5.0). Other texts of
+/// that code may follow a part of a write.
+const SHUTTING_DOWN: &str = "Server is shutting down";
 
 /// Statements of one request that are prepared again, at most: those of the longest BATCH that
 /// drivers build. A node that forgets faster gets the rest from the driver.
@@ -172,10 +178,10 @@ impl Front {
                 let agreed = Box::pin(self.agree(role, version));
                 let _ = lanes::time::timeout(within, agreed).await;
             }
-            let id = match answer.failure().map(|failure| failure.kind) {
-                Some(FailureKind::Unprepared(id)) => Bytes::from(id),
-                // It was certainly not executed.
-                Some(FailureKind::Bootstrapping) if attempts > 1 => {
+            let id = match answer.failure() {
+                Some(Failure { kind: FailureKind::Unprepared(id), .. }) => Bytes::from(id),
+                Some(failure) if attempts > 1 && is_away(&failure) => {
+                    node.avoid();
                     attempts -= 1;
                     continue;
                 }
@@ -252,6 +258,16 @@ impl Front {
         let query = Query { text: SCHEMA_VERSION, ..Query::default() };
         let sent = connection.ask(&Request::Query(query)).ok()?;
         sent.await.ok()?.ok().filter(|answer| answer.opcode == Opcode::Result)
+    }
+}
+
+/// True if a node that is starting or shutting down has refused a request, which was certainly not
+/// executed.
+fn is_away(failure: &Failure) -> bool {
+    match failure.kind {
+        FailureKind::Bootstrapping => true,
+        FailureKind::Overloaded => failure.message == SHUTTING_DOWN,
+        _ => false,
     }
 }
 

@@ -48,6 +48,8 @@ enum Act {
     Freeze,
     /// ERROR: the node is starting.
     Bootstrapping,
+    /// ERROR: the node is overloaded, with this text.
+    Overloaded(&'static str),
     /// ERROR of another kind, which passes.
     Truncate,
     /// Answers with a body of this length, bytes.
@@ -221,6 +223,10 @@ impl Node {
             Act::Freeze => std::future::pending().await,
             Act::Bootstrapping => {
                 let failure = Failure::new(FailureKind::Bootstrapping, "starting".to_owned());
+                encoder.error(stream, &failure, &none).expect("short");
+            }
+            Act::Overloaded(text) => {
+                let failure = Failure::new(FailureKind::Overloaded, text.to_owned());
                 encoder.error(stream, &failure, &none).expect("short");
             }
             Act::Truncate => {
@@ -934,6 +940,46 @@ fn write_that_a_starting_node_refuses_goes_to_the_next_one_and_other_errors_pass
         assert!(starting.count("QUERY INSERT good") > 0, "it was asked");
         let answer = front.send(&role, &query("INSERT bad", false, None)).await.expect("an answer");
         assert_eq!((answer.opcode, node.count("QUERY INSERT bad")), (Opcode::Error, 1));
+    });
+}
+
+/// A rolling restart of Cassandra 5.0 showed clients an error for each request in flight.
+#[test]
+fn write_that_a_stopping_node_refuses_goes_to_the_next_one() {
+    on_lane(|| async {
+        let stopping = Node::start(|_| Act::Overloaded("Server is shutting down"));
+        let node = Node::start(|_| Act::Void);
+        let front = front(&[stopping.address, node.address]).await;
+        let role = log_in(&front).await;
+        for _ in 0..4 {
+            let answer = front.send(&role, &query("INSERT 1", false, None)).await.expect("an answer");
+            assert!(is_void(&answer), "the other node takes it");
+        }
+        assert_eq!((stopping.count("QUERY INSERT 1"), node.count("QUERY INSERT 1")), (1, 4), "avoided");
+    });
+}
+
+#[test]
+fn overload_of_a_node_passes() {
+    on_lane(|| async {
+        let nodes = [(); 2].map(|()| Node::start(|_| Act::Overloaded("Too many in flight hints")));
+        let front = front(&nodes.clone().map(|node| node.address)).await;
+        let role = log_in(&front).await;
+        let answer = front.send(&role, &query("INSERT 1", false, None)).await.expect("an answer");
+        assert_eq!(answer.opcode, Opcode::Error);
+        assert_eq!(nodes.iter().map(|node| node.count("QUERY INSERT 1")).sum::<usize>(), 1);
+    });
+}
+
+/// Alone, it has the last word.
+#[test]
+fn refusal_of_the_only_node_that_stops_passes() {
+    on_lane(|| async {
+        let node = Node::start(|_| Act::Overloaded("Server is shutting down"));
+        let front = front(&[node.address]).await;
+        let role = log_in(&front).await;
+        let answer = front.send(&role, &query("SELECT 1", true, None)).await.expect("an answer");
+        assert_eq!((answer.opcode, node.count("QUERY SELECT 1")), (Opcode::Error, 1));
     });
 }
 
