@@ -169,7 +169,7 @@ fn user_type(keyspace: &str, row: &TypeRow, types: &Types) -> Option<UdtType> {
     }
     let field = |(name, ty): (&String, &String)| Some((name.clone(), parsed(ty, types)?));
     let fields = row.field_names.iter().zip(&row.field_types).map(field).collect::<Option<_>>()?;
-    let udt = UdtType { keyspace: keyspace.to_owned(), name: row.name.clone(), fields };
+    let udt = UdtType::new(keyspace, &row.name, fields);
     // Bounds the size of the types that refer to it as well.
     udt.validate().is_ok().then_some(udt)
 }

@@ -10,11 +10,8 @@ use schema::{CqlType, UdtType, value};
 use super::*;
 
 fn ty(text: &str) -> CqlType {
-    let udt = UdtType {
-        keyspace: "ks".into(),
-        name: "place".into(),
-        fields: vec![("street".into(), CqlType::Text), ("number".into(), CqlType::Int)],
-    };
+    let udt =
+        UdtType::new("ks", "place", vec![("street".into(), CqlType::Text), ("number".into(), CqlType::Int)]);
     CqlType::parse(text, &|name| (name == "place").then(|| Arc::new(udt.clone()))).expect("a type")
 }
 

@@ -24,7 +24,7 @@ fn table(columns: Vec<ColumnDef>, options: TableOptions) -> TableDef {
 
 #[test]
 fn create_table_prints_every_kind_of_column() {
-    let address = UdtType { keyspace: "ks".to_owned(), name: "table".to_owned(), fields: vec![] };
+    let address = UdtType::new("ks", "table", vec![]);
     let udt = CqlType::Frozen(Box::new(CqlType::Udt(Arc::new(address))));
     let mut options = TableOptions { comment: "it's".to_owned(), ..TableOptions::default() };
     options.other.insert("caching".to_owned(), "{'keys': 'ALL'}".to_owned());
@@ -89,7 +89,7 @@ fn keyspaces_and_types_print_as_create_statements() {
     assert!(cql::parse(expected).is_ok());
 
     let fields = vec![("street".to_owned(), CqlType::Text), ("No".to_owned(), CqlType::Int)];
-    let def = UdtType { keyspace: "ks".to_owned(), name: "address".to_owned(), fields };
+    let def = UdtType::new("ks", "address", fields);
     let expected = "CREATE TYPE ks.address (\n    street text,\n    \"No\" int\n);";
     assert_eq!(cql::create_type(&def), expected);
     assert!(cql::parse(expected).is_ok());

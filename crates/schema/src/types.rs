@@ -26,14 +26,32 @@ pub struct UdtType {
     pub name: String,
     /// Its fields, in order.
     pub fields: Vec<(String, CqlType)>,
+    /// True if keys encode its values so that fields can be added behind the last one. False for
+    /// stored types of versions that wrote each field, also nulls: their keys have no end.
+    #[serde(default)]
+    pub is_extensible: bool,
 }
 
 impl UdtType {
+    /// Returns a new type, which is extensible.
+    pub fn new(
+        keyspace: impl Into<String>,
+        name: impl Into<String>,
+        fields: Vec<(String, CqlType)>,
+    ) -> UdtType {
+        UdtType { keyspace: keyspace.into(), name: name.into(), fields, is_extensible: true }
+    }
+
     /// Returns the type with `altered` in place of each user type of the same keyspace and name in
     /// its fields.
     pub fn with_user_type(&self, altered: &Arc<UdtType>) -> UdtType {
         let fields = self.fields.iter().map(|(name, ty)| (name.clone(), ty.with_user_type(altered)));
-        UdtType { keyspace: self.keyspace.clone(), name: self.name.clone(), fields: fields.collect() }
+        UdtType {
+            keyspace: self.keyspace.clone(),
+            name: self.name.clone(),
+            fields: fields.collect(),
+            is_extensible: self.is_extensible,
+        }
     }
 }
 

@@ -123,7 +123,7 @@ mod tests {
 
     fn udt(fields: usize, ty: &CqlType) -> UdtType {
         let fields = (0..fields).map(|n| (format!("f{n}"), ty.clone())).collect();
-        UdtType { keyspace: "ks".into(), name: "u".into(), fields }
+        UdtType::new("ks", "u", fields)
     }
 
     fn weight_of(udt: &UdtType, limit: u64) -> u64 {

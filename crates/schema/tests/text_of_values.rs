@@ -207,7 +207,7 @@ fn values_of_the_wrong_length_are_rejected() {
 fn nested_values_print_as_constants() {
     let find = |name: &str| {
         let fields = vec![("a".to_owned(), CqlType::Int), ("B c".to_owned(), CqlType::Text)];
-        Some(std::sync::Arc::new(UdtType { keyspace: "ks".into(), name: name.into(), fields }))
+        Some(std::sync::Arc::new(UdtType::new("ks", name, fields)))
     };
     let check = |ty: &str, bytes: &[u8], expected: &str| {
         assert_eq!(to_text(&CqlType::parse(ty, &find).unwrap(), bytes), expected);

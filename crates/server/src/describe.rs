@@ -452,7 +452,7 @@ mod tests {
 
     fn udt(name: &str, fields: &[CqlType]) -> UdtType {
         let fields = fields.iter().enumerate().map(|(at, ty)| (format!("f{at}"), ty.clone()));
-        UdtType { keyspace: "ks".into(), name: name.into(), fields: fields.collect() }
+        UdtType::new("ks", name, fields.collect())
     }
 
     fn frozen(udt: &UdtType) -> CqlType {

@@ -113,7 +113,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, Err
             let fields = (0..count)
                 .map(|_| Ok((reader.string("user type field")?.to_owned(), inner(reader)?)))
                 .collect::<Result<_, Error>>()?;
-            CqlType::Udt(Arc::new(UdtType { keyspace, name, fields }))
+            CqlType::Udt(Arc::new(UdtType::new(keyspace, name, fields)))
         }
         id => match SIMPLE.iter().find(|(known, _)| *known == id) {
             Some((_, ty)) => ty.clone(),

@@ -204,7 +204,7 @@ mod tests {
                 ("x".to_owned(), CqlType::Int),
                 ("y".to_owned(), frozen(CqlType::List(boxed(CqlType::Text)))),
             ];
-            CqlType::Udt(Arc::new(UdtType { keyspace: "ks".into(), name: name.into(), fields }))
+            CqlType::Udt(Arc::new(UdtType::new("ks", name, fields)))
         };
         let list = value::encode_list([&int(1)[..], &int(2)].into_iter());
         let map = value::encode_map([(&b"a"[..], &int(1)[..])].into_iter());

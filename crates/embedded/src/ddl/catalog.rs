@@ -227,6 +227,7 @@ impl Embedded {
     /// Writes a change to the log. From then on a start loads it.
     pub(crate) async fn write_change(&self, Defined { step, edits, .. }: &mut Defined) -> Result<(), Error> {
         let mut edits = std::mem::take(edits);
+        edits.push((rows::FORMAT.to_vec(), Some(vec![rows::FORMAT_VERSION])));
         edits.push((rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec())));
         self.write_rows(edits).await
     }

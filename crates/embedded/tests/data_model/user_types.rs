@@ -93,6 +93,74 @@ fn used_types_are_altered_and_unused_ones_dropped() {
     ]);
 }
 
+/// Rows could not be read any more after `ALTER TYPE ... ADD`, and a row inserted again was another
+/// one.
+#[test]
+fn keys_of_altered_types_stay_the_same_keys() {
+    check(&[
+        ("CREATE TYPE u (a int)", "CREATED u"),
+        ("CREATE TYPE w (u frozen<u>, n int)", "CREATED w"),
+        (
+            "CREATE TABLE s (k int PRIMARY KEY, l set<frozen<list<u>>>, m map<frozen<u>, int>, s \
+             set<frozen<u>>, w set<frozen<w>>)",
+            "CREATED s",
+        ),
+        ("CREATE TABLE c (k int, c frozen<u>, d int, v int, PRIMARY KEY (k, c, d))", "CREATED c"),
+        (
+            "CREATE TABLE r (k int, c frozen<u>, d int, v int, PRIMARY KEY (k, c, d)) WITH CLUSTERING ORDER BY (c \
+             DESC, d ASC)",
+            "CREATED r",
+        ),
+        ("CREATE TABLE t (k int, c frozen<tuple<u, int>>, v int, PRIMARY KEY (k, c))", "CREATED t"),
+        (
+            "INSERT INTO s (k, l, m, s, w) VALUES (1, {[{a: 1}, {a: 2}]}, {{a: 1}: 10}, {{a: 3}, {a: 1}, {a: null}}, \
+             {{u: {a: 1}, n: 5}})",
+            "void",
+        ),
+        ("INSERT INTO c (k, c, d, v) VALUES (1, {a: 1}, 7, 10)", "void"),
+        ("INSERT INTO c (k, c, d, v) VALUES (1, {a: 2}, 7, 20)", "void"),
+        ("INSERT INTO r (k, c, d, v) VALUES (1, {a: 1}, 7, 10)", "void"),
+        ("INSERT INTO r (k, c, d, v) VALUES (1, {a: 2}, 7, 20)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (1, ({a: 1}, 5), 10)", "void"),
+        ("ALTER TYPE u ADD b int", "UPDATED u"),
+        (
+            "SELECT s, m, l, w FROM s",
+            "{{a: null, b: null}, {a: 1, b: null}, {a: 3, b: null}},{{a: 1, b: null}: 10},\
+             {[{a: 1, b: null}, {a: 2, b: null}]},{{u: {a: 1, b: null}, n: 5}}",
+        ),
+        ("SELECT c, v FROM c", "{a: 1, b: null},10 {a: 2, b: null},20"),
+        ("SELECT c, v FROM r", "{a: 2, b: null},20 {a: 1, b: null},10"),
+        ("SELECT c, v FROM t", "({a: 1, b: null}, 5),10"),
+        ("INSERT INTO c (k, c, d, v) VALUES (1, {a: 1}, 7, 11)", "void"),
+        ("INSERT INTO c (k, c, d, v) VALUES (1, {a: 1, b: 0}, 7, 12)", "void"),
+        ("INSERT INTO c (k, c, d, v) VALUES (1, {a: 1, b: null}, 8, 13)", "void"),
+        ("INSERT INTO c (k, c, d, v) VALUES (1, {b: 9}, 8, 14)", "void"),
+        ("INSERT INTO r (k, c, d, v) VALUES (1, {a: 1}, 7, 11)", "void"),
+        ("INSERT INTO r (k, c, d, v) VALUES (1, {a: 1, b: 0}, 7, 12)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (1, ({a: 1}, 5), 11)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (1, ({a: 1, b: 1}, 5), 12)", "void"),
+        ("SELECT v FROM c", "14 11 13 12 20"),
+        ("SELECT v FROM r", "20 12 11"),
+        ("SELECT v FROM t", "11 12"),
+        ("SELECT v FROM c WHERE k = 1 AND c = {a: 1}", "11 13"),
+        ("SELECT v FROM c WHERE k = 1 AND c > {a: 1}", "12 20"),
+        ("SELECT v FROM c WHERE k = 1 AND c >= {a: 1} AND c < {a: 2}", "11 13 12"),
+        (
+            "UPDATE s SET s = s + {{a: 1}, {a: 1, b: 2}}, m = m + {{a: 1}: 11}, l = l + {[{a: 1}, {a: 2}]}, w = w - \
+             {{u: {a: 1}, n: 5}} WHERE k = 1",
+            "void",
+        ),
+        (
+            "SELECT s, m, w FROM s",
+            "{{a: null, b: null}, {a: 1, b: null}, {a: 1, b: 2}, {a: 3, b: null}},{{a: 1, b: null}: 11},null",
+        ),
+        ("DELETE FROM c WHERE k = 1 AND c = {a: 1} AND d = 7", "void"),
+        ("SELECT v FROM c", "14 13 12 20"),
+        ("UPDATE s SET s = s - {{a: 1}} WHERE k = 1", "void"),
+        ("SELECT s FROM s", "{{a: null, b: null}, {a: 1, b: 2}, {a: 3, b: null}}"),
+    ]);
+}
+
 #[test]
 fn invalid_types_are_rejected() {
     check(&[

@@ -68,3 +68,36 @@ fn replay_restores_counters_and_elements() {
     let list = schema::value::encode_list(list.iter().map(|element| &element[..]));
     assert_eq!(rows, [[Some(list)]]);
 }
+
+/// Keys from before `ALTER TYPE ... ADD` in files and in the log are the keys of later writes.
+#[test]
+fn keys_of_an_altered_type_survive_flush_and_restart() {
+    let dir = Folder::new("altered-type");
+    session(
+        &dir,
+        &[
+            KEYSPACE,
+            "CREATE TYPE u (a int)",
+            "CREATE TABLE t (k int, c frozen<u>, s set<frozen<u>>, PRIMARY KEY (k, c))",
+            "INSERT INTO t (k, c, s) VALUES (1, {a: 1}, {{a: 5}})",
+            "FLUSH t",
+            "INSERT INTO t (k, c, s) VALUES (1, {a: 2}, {{a: 6}})",
+        ],
+    );
+    session(&dir, &["ALTER TYPE u ADD b int", "UPDATE t SET s = s + {{a: 5}} WHERE k = 1 AND c = {a: 1}"]);
+    let int = |n: i32| n.to_be_bytes();
+    let value = |a: i32, b: Option<i32>| {
+        let (a, b) = (int(a), b.map(int));
+        schema::value::encode_tuple([Some(&a[..]), b.as_ref().map(|b| &b[..])].into_iter())
+    };
+    let set = |of: &[Vec<u8>]| schema::value::encode_list(of.iter().map(Vec::as_slice));
+    let update = "UPDATE t SET s = s + {{a: 6, b: 1}} WHERE k = 1 AND c = {a: 2}";
+    for last in [&["SELECT c, s FROM t"][..], &["COMPACT TABLE t", "SELECT c, s FROM t"]] {
+        let rows = session(&dir, Box::leak([&[update], last].concat().into_boxed_slice()));
+        let expected = [
+            [Some(value(1, None)), Some(set(&[value(5, None)]))],
+            [Some(value(2, None)), Some(set(&[value(6, None), value(6, Some(1))]))],
+        ];
+        assert_eq!(rows, expected);
+    }
+}

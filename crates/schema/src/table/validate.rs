@@ -289,11 +289,7 @@ mod tests {
     }
 
     fn user_type() -> Arc<UdtType> {
-        Arc::new(UdtType {
-            keyspace: "ks".into(),
-            name: "u".into(),
-            fields: vec![("f".into(), CqlType::Int)],
-        })
+        Arc::new(UdtType::new("ks", "u", vec![("f".into(), CqlType::Int)]))
     }
 
     const PK: ColumnKind = ColumnKind::PartitionKey(0);
@@ -396,7 +392,7 @@ mod tests {
         let wrap = |inner: CqlType, copies: usize| {
             let fields =
                 (0..copies).map(|i| (format!("f{i}"), CqlType::Frozen(Box::new(inner.clone())))).collect();
-            Arc::new(UdtType { keyspace: "ks".into(), name: "u".into(), fields })
+            Arc::new(UdtType::new("ks", "u", fields))
         };
         for copies in [1, 8] {
             let mut ty = CqlType::Int;

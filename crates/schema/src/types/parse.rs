@@ -121,7 +121,7 @@ mod tests {
             let known = name == "address" || name == "My \"Type";
             known.then(|| {
                 let fields = vec![("street".to_owned(), CqlType::Text)];
-                Arc::new(UdtType { keyspace: "ks".into(), name: name.into(), fields })
+                Arc::new(UdtType::new("ks", name, fields))
             })
         };
         CqlType::parse(text, &find)

@@ -18,12 +18,17 @@
 //! decimal                     00 negative, 01 zero, 02 positive; exponent in 5 bytes; digits in pairs, each
 //!                             pair + 1; 00. Exponent and digits of a negative number are inverted
 //! list, set, map              01 before each element (or key and value); 00 at the end
-//! tuple, user type            each field: 00 null or missing, 01 and the value
+//! tuple                       each field: 00 null or missing, 01 and the value
+//! user type                   each field up to the last that is not null: 01 null, 02 and the value; 00 at the end
 //! ```
 //!
+//! A user type can get more fields. Then all keys keep their bytes, because trailing nulls are not
+//! encoded, and a value has one encoding with few fields and with many. User types that are not
+//! extensible (see [`UdtType::is_extensible`]) are encoded as tuples.
+//!
 //! A descending part has every byte inverted. Equal values have equal encodings and are decoded to
-//! one canonical form: see `decimal` for numbers. Short tuples are decoded in full length, with
-//! nulls.
+//! one canonical form: see `decimal` for numbers. Short tuples and user types are decoded in full
+//! length, with nulls.
 
 use super::collection::{components, elements, pairs};
 use super::decimal::Digits;
@@ -33,11 +38,15 @@ use super::order::{
 };
 use super::varint::trimmed;
 use super::{ValueError, decimal};
-use crate::CqlType;
+use crate::{CqlType, UdtType};
 
 const ESCAPED: u8 = 0xff;
 const END: u8 = 0x00;
 const NEXT: u8 = 0x01;
+/// Null field of an extensible user type. Another field that is not null follows.
+const NULL_FIELD: u8 = 0x01;
+/// Field of an extensible user type with a value, above [`NULL_FIELD`]: null is the least value.
+const VALUE_FIELD: u8 = 0x02;
 
 const NEGATIVE: u8 = 0;
 const ZERO: u8 = 1;
@@ -135,6 +144,7 @@ fn encode(ty: &CqlType, value: &[u8], out: &mut Vec<u8>) {
             out.push(END);
         }
         CqlType::Tuple(types) => encode_fields(types.iter(), value, out),
+        CqlType::Udt(udt) if udt.is_extensible => encode_extensible(udt, value, out),
         CqlType::Udt(udt) => encode_fields(udt.fields.iter().map(|(_, ty)| ty), value, out),
         CqlType::Frozen(inner) => encode(inner, value, out),
     }
@@ -151,6 +161,21 @@ fn encode_fields<'t>(types: impl Iterator<Item = &'t CqlType>, value: &[u8], out
             None => out.push(END),
         }
     }
+}
+
+fn encode_extensible(udt: &UdtType, value: &[u8], out: &mut Vec<u8>) {
+    let mut nulls = 0;
+    for ((_, ty), field) in udt.fields.iter().zip(components(value).map_while(Result::ok)) {
+        match field {
+            Some(value) => {
+                out.resize(out.len() + std::mem::take(&mut nulls), NULL_FIELD);
+                out.push(VALUE_FIELD);
+                encode(ty, value, out);
+            }
+            None => nulls += 1,
+        }
+    }
+    out.push(END);
 }
 
 fn escape(value: &[u8], out: &mut Vec<u8>) {
@@ -287,8 +312,9 @@ fn decode_nested(ty: &CqlType, source: &mut KeyBytes<'_>, out: &mut Vec<u8>) -> 
             sized(out, |out| decode(key, source, out))?;
             sized(out, |out| decode(value, source, out))
         }),
-        CqlType::Tuple(types) => decode_fields(types.iter(), source, out),
-        CqlType::Udt(udt) => decode_fields(udt.fields.iter().map(|(_, ty)| ty), source, out),
+        CqlType::Tuple(types) => decode_fields(types.iter(), false, source, out),
+        CqlType::Udt(udt) if udt.is_extensible => decode_extensible(udt, source, out),
+        CqlType::Udt(udt) => decode_fields(udt.fields.iter().map(|(_, ty)| ty), true, source, out),
         // Here the type is frozen. The inner type may be any type, also a scalar.
         other => decode(other.thawed(), source, out),
     }
@@ -310,19 +336,39 @@ fn decode_counted(
     Ok(())
 }
 
+/// Decodes a tuple or a user type that is not extensible. With `may_end`, missing fields at the end
+/// of all bytes are null: earlier versions added fields to types whose values were in keys.
 fn decode_fields<'t>(
     types: impl Iterator<Item = &'t CqlType>,
+    may_end: bool,
     source: &mut KeyBytes<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), InvalidKey> {
     for ty in types {
-        if source.next_follows()? {
+        if !(may_end && source.rest.is_empty()) && source.next_follows()? {
             sized(out, |out| decode(ty, source, out))?;
         } else {
             out.extend_from_slice(&(-1_i32).to_be_bytes());
         }
     }
     Ok(())
+}
+
+/// Decodes a user type in full length: fields that were added later are null.
+fn decode_extensible(udt: &UdtType, source: &mut KeyBytes<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
+    let null = (-1_i32).to_be_bytes();
+    let mut fields = udt.fields.iter();
+    loop {
+        match (source.byte()?, fields.next()) {
+            (VALUE_FIELD, Some((_, ty))) => sized(out, |out| decode(ty, source, out))?,
+            (NULL_FIELD, Some(_)) => out.extend_from_slice(&null),
+            (END, missing) => {
+                missing.into_iter().chain(fields).for_each(|_| out.extend_from_slice(&null));
+                return Ok(());
+            }
+            _ => return Err(InvalidKey),
+        }
+    }
 }
 
 /// Appends the output of `write`, preceded by its length.

@@ -97,8 +97,30 @@ fn decimal_value() -> BoxedStrategy<Vec<u8>> {
     decimal.boxed()
 }
 
-fn user_type(fields: Vec<(String, CqlType)>) -> CqlType {
-    CqlType::Udt(Arc::new(UdtType { keyspace: "ks".into(), name: "u".into(), fields }))
+fn user_type(fields: Vec<(String, CqlType)>, is_extensible: bool) -> CqlType {
+    CqlType::Udt(Arc::new(UdtType { is_extensible, ..UdtType::new("ks", "u", fields) }))
+}
+
+/// Returns the type after `ALTER TYPE ... ADD` on every user type in it.
+fn extended(ty: &CqlType, added: &CqlType) -> CqlType {
+    let boxed = |inner: &CqlType| Box::new(extended(inner, added));
+    match ty {
+        CqlType::List(e) => CqlType::List(boxed(e)),
+        CqlType::Set(e) => CqlType::Set(boxed(e)),
+        CqlType::Map(k, v) => CqlType::Map(boxed(k), boxed(v)),
+        CqlType::Tuple(types) => CqlType::Tuple(types.iter().map(|ty| extended(ty, added)).collect()),
+        CqlType::Udt(udt) => {
+            let fields = udt.fields.iter().map(|(name, ty)| (name.clone(), extended(ty, added)));
+            user_type(fields.chain([("added".to_owned(), added.clone())]).collect(), true)
+        }
+        CqlType::Frozen(inner) => CqlType::Frozen(boxed(inner)),
+        scalar => scalar.clone(),
+    }
+}
+
+/// Returns true if the type contains a user type that is not extensible.
+fn has_fixed_fields(ty: &CqlType) -> bool {
+    matches!(ty, CqlType::Udt(udt) if !udt.is_extensible) || ty.inner().into_iter().any(has_fixed_fields)
 }
 
 /// Types of up to `depth` levels.
@@ -115,7 +137,8 @@ fn typed(depth: u32) -> BoxedStrategy<CqlType> {
         inner.clone().prop_map(move |t| CqlType::Set(boxed(t))),
         (inner.clone(), inner.clone()).prop_map(move |(k, v)| CqlType::Map(boxed(k), boxed(v))),
         vec(inner.clone(), 1..4).prop_map(CqlType::Tuple),
-        vec(("[a-c]", inner.clone()), 1..4).prop_map(user_type),
+        (vec(("[a-c]", inner.clone()), 1..4), prop_oneof![3 => Just(true), 1 => Just(false)])
+            .prop_map(|(fields, is_extensible)| user_type(fields, is_extensible)),
         inner.prop_map(move |t| CqlType::Frozen(boxed(t))),
     ]
     .boxed()
@@ -175,7 +198,7 @@ fn check_pair(ty: &CqlType, a: &[u8], b: &[u8]) {
         }
         input.truncate(x.len() - 1);
         let cut = decode_key_part(ty, descending, &mut input.as_slice(), &mut Vec::new());
-        assert!(cut.is_err(), "{ty} {a:02x?}: a truncated part was decoded");
+        assert!(cut.is_err() || has_fixed_fields(ty), "{ty} {a:02x?}: a truncated part was decoded");
     }
 }
 
@@ -209,6 +232,58 @@ fn encoding_preserves_the_order_of_scalars() {
 fn encoding_preserves_the_order_of_nested_types() {
     let values = typed(2).prop_flat_map(|ty| (value_of(&ty), value_of(&ty), Just(ty)));
     proptest!(config(600), |((a, b, ty) in values)| check_pair(&ty, &a, &b));
+}
+
+/// User types got fields, and keys of earlier values could not be decoded any more.
+#[test]
+fn added_fields_keep_the_keys_of_earlier_values() {
+    let values = (typed(3), typed(1)).prop_flat_map(|(ty, added)| {
+        // Nothing but extensible types can be extended.
+        let before = extended(&ty, &CqlType::Int);
+        let after = extended(&before, &added);
+        (value_of(&before), value_of(&before), value_of(&after), Just((before, after)))
+    });
+    proptest!(config(1500), |((a, b, c, (before, after)) in values)| {
+        for descending in [false, true] {
+            prop_assert_eq!(encoded(&before, &a, descending), encoded(&after, &a, descending));
+        }
+        prop_assert_eq!(compare(&before, &a, &b), compare(&after, &a, &b));
+        check_pair(&after, &a, &b);
+        check_pair(&after, &a, &c);
+    });
+}
+
+#[test]
+fn trailing_nulls_of_user_types_are_missing_fields() {
+    let int = |name: &str| (name.to_owned(), CqlType::Int);
+    let one = [0, 0, 0, 4, 0, 0, 0, 1];
+    let null = [0xff; 4];
+    let check = |fields: &[&str], value: &[u8], key: &[u8], decoded: &[u8]| {
+        let ty = user_type(fields.iter().map(|name| int(name)).collect(), true);
+        assert_eq!(encoded(&ty, value, false), key);
+        let mut out = Vec::new();
+        decode_key_part(&ty, false, &mut &key[..], &mut out).unwrap();
+        assert_eq!(out, decoded);
+    };
+    let key = [2, 0x80, 0, 0, 1, 0];
+    check(&["a"], &one, &key, &one);
+    check(&["a", "b"], &one, &key, &[&one[..], &null].concat());
+    check(&["a", "b"], &[&one[..], &null].concat(), &key, &[&one[..], &null].concat());
+    check(&["a", "b"], &[&null[..], &one].concat(), &[1, 2, 0x80, 0, 0, 1, 0], &[&null[..], &one].concat());
+    check(&["a", "b"], &[], &[0], &[null, null].concat());
+}
+
+#[test]
+fn fixed_user_types_keep_the_keys_of_earlier_versions() {
+    let fields = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), CqlType::Int)).collect();
+    let (before, after) = (user_type(fields(&["a", "b"]), false), user_type(fields(&["a", "b", "c"]), false));
+    let value = [0, 0, 0, 4, 0, 0, 0, 1];
+    let key = encoded(&before, &value, false);
+    assert_eq!(key, [1, 0x80, 0, 0, 1, 0]);
+    // Earlier versions added the field all the same. Its keys can be read where nothing follows.
+    let mut decoded = Vec::new();
+    decode_key_part(&after, false, &mut &key[..], &mut decoded).unwrap();
+    assert_eq!(decoded, [&value[..], &[0xff; 8]].concat());
 }
 
 #[test]

@@ -168,7 +168,7 @@ pub(crate) fn all_types() -> Vec<CqlType> {
         List(Box::new(Int)),
         Set(Box::new(Tuple(vec![Int, Uuid]))),
         Map(Box::new(Text), Box::new(List(Box::new(Duration)))),
-        Udt(Arc::new(UdtType { keyspace: "ks".into(), name: "u".into(), fields })),
+        Udt(Arc::new(UdtType::new("ks", "u", fields))),
     ]
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! clustering                 value (cell 0)
 //! v                          version, 16 bytes; without it the rows are ignored
+//! f                          format of the rows, one byte; missing in those of the first one
 //! k keyspace                 keyspace definition, JSON
 //! t keyspace 00 table        table definition, JSON, including the user types that it uses
 //! y keyspace 00 type         type definition, JSON
@@ -21,6 +22,13 @@ use uuid::Uuid;
 
 /// Row of the version.
 pub(super) const VERSION: &[u8] = b"v";
+
+/// Row of the format.
+pub(super) const FORMAT: &[u8] = b"f";
+
+/// Format of the rows that are written. Programs without formats refuse rows of kinds that they do
+/// not know. They would not see that a user type is extensible.
+pub(super) const FORMAT_VERSION: u8 = 1;
 
 /// Row to write: its clustering key, and its value or `None` to delete it.
 pub(super) type Edit = (Vec<u8>, Option<Vec<u8>>);
@@ -172,6 +180,14 @@ pub(super) fn parse(view: &PartitionView) -> Result<Option<(Schema, i64)>, Error
             b'v' => {
                 schema.version = Uuid::from_slice(value).map_err(|error| damaged(&error))?;
                 versioned = true;
+            }
+            b'f' if value == [FORMAT_VERSION] => {}
+            b'f' => {
+                return Err(Error::Server(format!(
+                    "the stored schema has format version {}, expected {FORMAT_VERSION}; start the version of the \
+                     server that wrote it",
+                    value.first().unwrap_or(&0)
+                )));
             }
             b'k' => {
                 let def: KeyspaceDef = parsed(value)?;

@@ -145,6 +145,47 @@ fn change_writes_only_changed_rows() {
     check("DROP KEYSPACE ks", 0, 202, 0);
 }
 
+/// Types of earlier versions are not extensible. Their values have no end in keys.
+#[test]
+fn fields_are_added_to_an_old_type_unless_keys_have_its_values() {
+    let apply = |schema: &Schema, text: &str| {
+        let statement = ParsedTree::parse(text).expect("parses");
+        let step = definition::apply(schema, &statement, Some("ks"), Uuid::from_u128(7));
+        step.map(|step| step.expect("there is something to do").schema)
+    };
+    let check = |table: &str, refused: bool| {
+        let mut schema = apply(&Schema::default(), KEYSPACE).expect("created");
+        schema = apply(&schema, "CREATE TYPE u (a int)").expect("created");
+        let keyspace = Arc::make_mut(schema.keyspaces.get_mut("ks").expect("created"));
+        let old = schema::UdtType { is_extensible: false, ..(*keyspace.types["u"]).clone() };
+        // Definitions of earlier versions have no such property.
+        let text = serde_json::to_string(&old).expect("JSON").replace(",\"is_extensible\":false", "");
+        assert_eq!(serde_json::from_str::<schema::UdtType>(&text).expect("a type"), old);
+        keyspace.types.insert("u".to_owned(), Arc::new(old));
+        schema = apply(&schema, table).expect("created");
+        match apply(&schema, "ALTER TYPE u ADD b int") {
+            Err(error) => assert!(refused && error.to_string().contains("following tables: t;"), "{error}"),
+            Ok(schema) => assert!(!refused && schema.keyspaces["ks"].types["u"].is_extensible, "{table}"),
+        }
+    };
+    check("CREATE TABLE t (k int PRIMARY KEY, v frozen<u>, l list<frozen<u>>, m map<int, frozen<u>>)", false);
+    check("CREATE TABLE t (k int PRIMARY KEY, v frozen<set<frozen<u>>>)", false);
+    check("CREATE TABLE t (k int PRIMARY KEY, v set<frozen<u>>)", true);
+    check("CREATE TABLE t (k int PRIMARY KEY, v map<frozen<tuple<u, int>>, int>)", true);
+    check("CREATE TABLE t (k int, c frozen<list<u>>, PRIMARY KEY (k, c))", true);
+}
+
+#[test]
+fn schema_of_another_format_is_refused() {
+    let dir = testkit::Folder::new("schema-format");
+    session(&dir, async |engine| {
+        run_all(engine, &[KEYSPACE]).await;
+        engine.write_rows(vec![(rows::FORMAT.to_vec(), Some(vec![9]))]).await.expect("written");
+        let refused = engine.read_schema(SCHEMA_TABLE).await.expect_err("another format").to_string();
+        assert!(refused.contains("format version 9, expected 1"), "{refused}");
+    });
+}
+
 #[test]
 fn plans_of_other_tables_outlive_a_change() {
     let dir = testkit::Folder::new("plans");

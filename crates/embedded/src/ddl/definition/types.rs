@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cql::ast::{self, TypeChange, TypeName};
 use engine::{Error, Schema, SchemaTarget};
-use schema::{ColumnKind, CqlType, UdtType};
+use schema::{ColumnDef, ColumnKind, CqlType, UdtType};
 
 use super::step::{DefinitionStep, changed, no_keyspace};
 
@@ -32,7 +32,7 @@ pub(super) fn create(
     }
     let field = |(field, ty): &(String, TypeName)| Ok((field.clone(), resolve(&schema, keyspace, ty)?));
     let fields = create.fields.iter().map(field).collect::<Result<_, Error>>()?;
-    let udt = UdtType { keyspace: keyspace.to_owned(), name: name.clone(), fields };
+    let udt = UdtType::new(keyspace, name, fields);
     put(&mut schema, udt)?;
     changed(schema, "CREATED", SchemaTarget::Type, keyspace, name)
 }
@@ -66,12 +66,23 @@ pub(super) fn alter(
             if ty.mentions_user_type(keyspace, name) {
                 return invalid(format!("{adding} it would create a circular reference"));
             }
-            let tables = tables_using(&schema, keyspace, name, true);
+            let uses = |ty: &CqlType| ty.mentions_user_type(keyspace, name);
+            let tables = tables_with(&schema, keyspace, |column| {
+                matches!(column.kind, ColumnKind::PartitionKey(_)) && uses(&column.ty)
+            });
             if !tables.is_empty() {
                 return invalid(format!(
                     "{adding} the type is being used in partition key by the following tables: {tables}"
                 ));
             }
+            let tables = tables_with(&schema, keyspace, |column| key_type(column).is_some_and(uses));
+            if !udt.is_extensible && !tables.is_empty() {
+                return invalid(format!(
+                    "{adding} an earlier version has written values of it without an end into keys of the \
+                     following tables: {tables}; copy their rows to tables with a new type"
+                ));
+            }
+            udt.is_extensible = true;
             udt.fields.push((field.clone(), ty));
         }
         TypeChange::Rename { if_exists, fields } => {
@@ -112,7 +123,7 @@ pub(super) fn drop(
     if !types.is_empty() {
         return still(format!("user types {}", types.join(", ")));
     }
-    let tables = tables_using(&schema, keyspace, name, false);
+    let tables = tables_with(&schema, keyspace, |column| column.ty.mentions_user_type(keyspace, name));
     if !tables.is_empty() {
         return still(format!("tables {tables}"));
     }
@@ -122,16 +133,22 @@ pub(super) fn drop(
     changed(schema, "DROPPED", SchemaTarget::Type, keyspace, name)
 }
 
-/// Returns a list of the tables with a column that uses the type, as text.
-fn tables_using(schema: &Schema, keyspace: &str, name: &str, in_partition_key: bool) -> String {
+/// Returns a list of the tables with such a column, as text.
+fn tables_with(schema: &Schema, keyspace: &str, uses: impl Fn(&ColumnDef) -> bool) -> String {
     let Some(found) = schema.keyspaces.get(keyspace) else { return String::new() };
-    let uses = |column: &schema::ColumnDef| {
-        (!in_partition_key || matches!(column.kind, ColumnKind::PartitionKey(_)))
-            && column.ty.mentions_user_type(keyspace, name)
-    };
-    let tables = found.tables.values().filter(|def| def.columns.iter().any(uses));
+    let tables = found.tables.values().filter(|def| def.columns.iter().any(&uses));
     let names: Vec<&str> = tables.map(|def| def.name.as_str()).collect();
     names.join(", ")
+}
+
+/// Returns the type of the values of a column that are stored in key encoding: clustering keys, and
+/// the keys of elements.
+fn key_type(column: &ColumnDef) -> Option<&CqlType> {
+    match (&column.kind, &column.ty) {
+        (ColumnKind::Clustering(..), ty) => Some(ty),
+        (ColumnKind::Static | ColumnKind::Regular, CqlType::Set(key) | CqlType::Map(key, _)) => Some(key),
+        _ => None,
+    }
 }
 
 /// Puts a type into its keyspace, and replaces every use of that type there.

@@ -40,11 +40,7 @@ fn schema() -> Arc<Schema> {
             ..TableOptions::default()
         },
     };
-    let udt = UdtType {
-        keyspace: "ks".into(),
-        name: "u".into(),
-        fields: vec![("a".into(), ty("int")), ("b".into(), ty("frozen<set<text>>"))],
-    };
+    let udt = UdtType::new("ks", "u", vec![("a".into(), ty("int")), ("b".into(), ty("frozen<set<text>>"))]);
     let replication = [("class", "SimpleStrategy"), ("replication_factor", "3")];
     let def = KeyspaceDef {
         name: "ks".into(),
