@@ -72,8 +72,8 @@ def write(command, rows):
     FILE.write_text("\n\n".join([*kept, "\n".join(lines)]) + "\n")
 
 
-def expired(*_):
-    raise TimeoutError(f"the run took longer than {LIMIT_S // 60} minutes")
+def ended(number, _frame):
+    raise TimeoutError("the run took too long" if number == signal.SIGALRM else "the run was ended by SIGTERM")
 
 
 def measured(bench, names, experiments, rows):
@@ -112,7 +112,7 @@ def main():
     from index import EXPERIMENTS
 
     for number in (signal.SIGALRM, signal.SIGTERM):
-        signal.signal(number, expired)
+        signal.signal(number, ended)
     names = options.only or [name for name, experiment in EXPERIMENTS.items() if not experiment.is_by_name]
     signal.alarm(LIMIT_S + 60 * options.minutes * ("soak" in names))
     command = "cargo xtask ring" + "".join(f" --only {name}" for name in options.only or ()) + (" --quick" if options.quick else "")

@@ -23,7 +23,8 @@ MARK = "/* limited */"
 SLOW = f"SELECT count(*) {MARK} FROM {KEYSPACE}.standard1"
 # Leases of a dead front are free after ten seconds (section 8).
 LEASE_S = 10
-CHANGES = 20
+# Time for which nodes are counted, seconds, and changes that are timed.
+WATCHED_S, CHANGES = 12, 20
 
 
 def front_killed(bench, _rate):
@@ -38,6 +39,7 @@ def front_killed(bench, _rate):
                     [fronts[number % 2].host], port=fronts[number % 2].port, protocol_version=5,
                     auth_provider=PlainTextAuthProvider("admin", PASSWORD), execution_profiles={EXEC_PROFILE_DEFAULT: profile},
                     reconnection_policy=ConstantReconnectionPolicy(0.5, None), connect_timeout=PATIENCE_S,
+                    control_connection_timeout=PATIENCE_S,
                 )  # fmt: skip
                 session = stack.enter_context(driver).connect()
                 until("a driver finds both fronts", lambda: sum(host.is_up or 0 for host in driver.metadata.all_hosts()) == 2)
@@ -88,14 +90,16 @@ class Asker(threading.Thread):
         threading.Timer(0.2, self.places.release).start()
 
 
-def at_once(readers):
-    """Returns the number of marked statements that ran at all nodes at one moment. Nodes are read one after the other: those that
-    began after the first reading do not count. It may miss one that ended meanwhile, and never counts two that followed each other."""
+def at_once(readers, since):
+    """Returns the number of marked statements that ran at all nodes at one moment, and began after `since`. Nodes are read one after
+    the other: those that began after the first reading do not count. It may miss one that ended meanwhile, and never counts two that
+    followed each other."""
     began, count = time.monotonic(), 0
     for session, statement in readers:
         rows = list(session.execute(statement))
-        age_us = (time.monotonic() - began) * 1e6
-        count += sum(MARK in row.task and "system_views" not in row.task and row.running_micros >= age_us for row in rows)
+        now = time.monotonic()
+        ages = [row.running_micros / 1e6 for row in rows if MARK in (row.task or "")]
+        count += sum(now - began <= age <= now - since for age in ages)
     return count
 
 
@@ -118,18 +122,17 @@ def limited(bench, _rate):
                     for asker in askers:
                         asker.start()
                     until("statements through both fronts", lambda: all(asker.completed > 0 for asker in askers))
-                    parts = {"two fronts": (LIMIT, 20)}
-                    found["most"] = {name: watched(readers, seconds) for name, (_, seconds) in parts.items()}
+                    found["most"] = {"two fronts": watched(readers, WATCHED_S)}
                     fronts[0].session.execute(f"ALTER SERVICE LEVEL a WITH max_concurrency = {LIMIT // 2}")
-                    # Statements in flight before the change end in a few seconds.
-                    time.sleep(10)
-                    found["most"]["half the limit"] = watched(readers, 15)
+                    # It is in force everywhere two seconds later. Those that began before may run on.
+                    time.sleep(2)
+                    found["most"]["half the limit"] = watched(readers, WATCHED_S)
                     fronts[0].session.execute(f"ALTER SERVICE LEVEL a WITH max_concurrency = {LIMIT}")
                     time.sleep(3)
                     askers[1].ended = True
                     fronts[1].crash()
-                    found["most"]["a front killed"] = watched(readers, 2 * LEASE_S)
-                    found["most"]["one front"] = watched(readers, 10)
+                    found["most"]["a front killed"] = watched(readers, LEASE_S + 5)
+                    found["most"]["one front"] = watched(readers, WATCHED_S)
                     for asker in askers:
                         asker.ended = True
                 found["completed"] = [asker.completed for asker in askers]
@@ -152,10 +155,10 @@ def fill(bench):
 
 
 def watched(readers, seconds):
-    """Returns the most statements that ran at once, of readings over some time."""
-    until_s, most = time.monotonic() + seconds, 0
-    while time.monotonic() < until_s:
-        most = max(most, at_once(readers))
+    """Returns the most statements that began during some time and ran at once, of readings over that time."""
+    since, most = time.monotonic(), 0
+    while time.monotonic() < since + seconds:
+        most = max(most, at_once(readers, since))
         time.sleep(0.02)
     return most
 

@@ -118,6 +118,6 @@ def sql_rows(bench, _rate):
     rows = [Row(f"rows a second of {name}", f"{spread(found, '{:.0f}')} {machine(by[name])}") for name, found in rates.items()]
     for name in ("paging, direct", "paging, through"):
         cells = by["SQL"] + by[name]
-        over = [sql / paged for sql, paged in zip(rates["SQL"], rates[name])]
+        over = [sql / max(paged, 1) for sql, paged in zip(rates["SQL"], rates[name])]
         rows.append(Row(f"rows a second of SQL over {name}", f"{spread(over)} {machine(cells)}", "", "≥ 1.0", judged(over, cells, least=1)))
     return rows

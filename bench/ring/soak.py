@@ -177,7 +177,7 @@ def soak(bench, _rate):
                         reports.append(bench.finish(load, seconds))
             time.sleep(REST_S)
             readings.append(reading(bench, fronts))
-            bench.say(f"soak: {readings[-1]}")
+            bench.say(f"soak: {', '.join(f'{name} {n}' for name, n in readings[-1].items() if n)}")
         found["readings"], found["events"], found["errors"], found["texts"] = readings, events.count, events.errors, events.texts
         found["failures"], found["reports"] = failed(loops, began), [brief(report) for report in reports]
         found["log"] = {number: lines_by_kind(front.complaints()) for number, front in enumerate(fronts, 1)}

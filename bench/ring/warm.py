@@ -1,7 +1,9 @@
 """A warm ring: the table is filled, and the nodes' code is compiled while they run, so that measurements begin when their times no
 longer fall. What is measured is measured in the order A B B A, so that a drift of the nodes meets both."""
 
-from results import Row, machine, per_s, step
+import math
+
+from results import Row, latency, machine, per_s, step
 
 WRITES = 0.2
 # Windows of a warm-up, seconds, and how many of them must agree within which part. The limit is for machines on which they never do.
@@ -11,7 +13,7 @@ LEAST_S, MOST_S = 60, 300
 
 def is_steady(values):
     last = values[-AGREEING:]
-    return len(last) == AGREEING and max(last) <= (1 + WITHIN) * min(last)
+    return len(last) == AGREEING and math.isfinite(max(last)) and max(last) <= (1 + WITHIN) * min(last)
 
 
 def until_steady(bench, experiment, loads):
@@ -20,8 +22,7 @@ def until_steady(bench, experiment, loads):
     p50, seconds, spent = {name: [] for name in loads}, bench.seconds(WINDOW_S), 0
     while spent < bench.scale * MOST_S:
         for name, run in loads.items():
-            reads = step(run(seconds))["reads"]["latency"]
-            p50[name].append(reads["p50_us"])
+            p50[name].append(latency(run(seconds), "p50"))
             spent += seconds
         if spent >= bench.scale * LEAST_S and all(map(is_steady, p50.values())):
             return True
