@@ -108,8 +108,8 @@ impl CqlRequest {
         }
     }
 
-    /// Takes the settings of a level that the client specifies. Those of its role may be merged from
-    /// several levels. Returns true if another level than before has to admit the request.
+    /// Takes the settings of a level that the client specifies. Those of its role may be merged
+    /// from several levels. Returns true if another level than before has to admit the request.
     pub(crate) fn move_to(&mut self, effective: Rc<Effective>) -> bool {
         let before = std::mem::replace(&mut self.effective, effective);
         let is_other = before.group() != self.effective.group();

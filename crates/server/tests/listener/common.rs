@@ -98,6 +98,11 @@ impl TestServer {
         let server = Server::new(config, logger, cores);
         let joined = server.clone();
         testkit::open_roles(&lanes, &workload::Levels::new(lanes.clone()), move |engine, access| {
+            if let Some(shared) = &shared {
+                let (access, topology) = (access.clone(), shared.topology().clone());
+                let follow = async move { access.follow_cluster(topology, None).await.expect("no fleet") };
+                lanes::spawn(Group::CONTROL, follow).detach();
+            }
             let front = shared.clone().map(cluster::Front::new);
             joined.join(PerCore { engine: wrap(engine), access, front });
         });

@@ -221,7 +221,7 @@ fn request_with_a_level_in_its_payload_has_no_settings_of_others() {
     ] {
         admin.run(text);
     }
-    let text = "SELECT id FROM system_schema.types";
+    let text = "SELECT * FROM system_schema.types";
     ann.run(text);
     let blocked = Blocked::start(&node);
     send_with(&mut ann, text, Some(b"gold"));
