@@ -42,15 +42,21 @@ SCHEMA = [
     "CREATE TABLE shop.orders (customer int, id int, price decimal, paid boolean, weight double, note text, "
     "PRIMARY KEY (customer, id)) WITH memtable_flush_period_in_ms = 1000",
     "CREATE TABLE shop.totals (customer int PRIMARY KEY, orders bigint, price decimal)",
+    "CREATE TABLE shop.copies (customer int, id int, note text, PRIMARY KEY (customer, id))",
     f"CREATE ROLE {ROLE} WITH PASSWORD = '{PASSWORD}' AND LOGIN = true",
     f"GRANT SELECT ON KEYSPACE shop TO {ROLE}",
     f"GRANT MODIFY ON TABLE shop.totals TO {ROLE}",
-    f"CREATE SERVICE LEVEL {LEVEL} WITH shares = 100 AND workload_type = 'batch'",
+    f"GRANT MODIFY ON TABLE shop.copies TO {ROLE}",
+    f"CREATE SERVICE LEVEL {LEVEL} WITH shares = 100 AND workload_type = 'batch' AND timeout = '60s'",
     f"ATTACH SERVICE LEVEL {LEVEL} TO {ROLE}",
 ]
 ONE_CUSTOMER = "SELECT id, price, paid, weight FROM shop.orders WHERE customer = 7 ORDER BY id"
 TOTALS = "SELECT customer, count(*) AS orders, sum(price) AS price FROM shop.orders GROUP BY customer"
 WHOLE = "SELECT count(*), count(DISTINCT customer * 1000 + id), sum(id), sum(length(note)) FROM shop.orders"
+COPY = "INSERT INTO shop.copies SELECT customer, id, note FROM shop.orders"
+# Settings of the connector with which a statement takes seconds: rows of a page, and writes of one row without concurrency.
+SMALL_PAGES = {"input.fetch.sizeInRows": 5}
+SINGLE_WRITES = {"output.batch.size.rows": 1, "output.concurrent.writes": 1}
 QUERIES = [
     "SELECT count(*) FROM shop.orders",
     WHOLE,
@@ -156,7 +162,7 @@ def fill(ring, fronts):
     for front in fronts:
         with sql(front) as db:
             known = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'shop'"
-            until("the tables", lambda: db.execute(known).fetchone()[0] == 3)
+            until("the tables", lambda: db.execute(known).fetchone()[0] == 4)
 
 
 def same(text, value):
@@ -173,6 +179,13 @@ def same(text, value):
 def agree(query, got, expected):
     equal = len(got) == len(expected) and all(len(a) == len(b) and all(map(same, a, b)) for a, b in zip(got, expected))
     assert equal, (query, got[:3], expected[:3])
+
+
+def documented(spark, fronts):
+    """The document has these files and this level."""
+    recipe = (HERE.parents[2] / "docs" / "cluster.md").read_text()
+    for text in ((HERE / "pom.xml").read_text(), *SCHEMA[-2:]):
+        assert text in recipe, text
 
 
 def answers(spark, fronts):
@@ -231,6 +244,7 @@ def requests(db):
 
 def charged(spark, fronts):
     """Spark has sessions at each front, in its level, and its requests are requests of that level."""
+    agree(WHOLE, spark.ask(WHOLE), whole(fronts[0]))
     for front in fronts:
         with sql(front) as db:
             sessions = db.execute("SELECT service_level, count(*) FROM system.connections WHERE role = %s GROUP BY 1", [ROLE]).fetchall()
@@ -243,18 +257,19 @@ def charged(spark, fronts):
 
 
 @contextlib.contextmanager
-def scanning(spark, fronts):
-    """Spark reads all rows in pages of few rows, and has begun when the block begins. The answer is right."""
-    expected = whole(fronts[-1])
-    spark.ask("SET spark.cassandra.input.fetch.sizeInRows=5")
+def running(spark, fronts, statement, settings):
+    """Spark has begun with the statement when the block begins. With the settings it takes longer than the block. The list has its
+    rows after the block."""
+    for name, value in settings.items():
+        spark.ask(f"SET spark.cassandra.{name}={value}")
     with contextlib.ExitStack() as stack:
         databases = [stack.enter_context(sql(front)) for front in fronts]
         before = sum(map(requests, databases))
-        with spark.asking(WHOLE) as rows:
-            until("pages of the scan", lambda: sum(map(requests, databases)) > before + 200)
-            yield
-    agree(WHOLE, rows, expected)
-    spark.ask("RESET spark.cassandra.input.fetch.sizeInRows")
+        with spark.asking(statement) as rows:
+            until("requests of the statement", lambda: sum(map(requests, databases)) > before + 200)
+            yield rows
+    for name in settings:
+        spark.ask(f"RESET spark.cassandra.{name}")
 
 
 def altered(spark, fronts):
@@ -262,19 +277,22 @@ def altered(spark, fronts):
     shares = "SELECT shares_now FROM system.level_usage WHERE service_level = %s"
     with contextlib.ExitStack() as stack:
         databases = [stack.enter_context(sql(front)) for front in fronts]
-        with scanning(spark, fronts):
+        with running(spark, fronts, WHOLE, SMALL_PAGES) as rows:
             began = time.monotonic()
             databases[0].execute(f"ALTER SERVICE LEVEL {LEVEL} WITH shares = 300")
             for db in databases:
                 until("the new shares", lambda: db.execute(shares, [LEVEL]).fetchone()[0] == 300)
             print(f"      new shares at both fronts after {time.monotonic() - began:.1f} s")
+        agree(WHOLE, rows, whole(fronts[0]))
 
 
 def killed(spark, fronts):
-    """A front is killed while Spark reads: the scan goes on through the other one. Once it is back, Spark uses it again."""
+    """One front is killed while Spark reads, and the other one while it writes. Each time Spark goes on through the other one, and
+    once the first is back, Spark uses it again."""
     front, other = fronts
-    with scanning(spark, fronts):
+    with running(spark, fronts, WHOLE, SMALL_PAGES) as rows:
         front.crash()
+    agree(WHOLE, rows, whole(other))
     written(spark, [other])
     front.start()
     with sql(front) as db:
@@ -284,9 +302,16 @@ def killed(spark, fronts):
             return requests(db) > 0
 
         until("requests of Spark at the front that is back", is_used)
+    with running(spark, fronts, COPY, SINGLE_WRITES):
+        other.crash()
+    with sql(front) as db:
+        db.execute("SET consistency = 'LOCAL_QUORUM'")
+        copied = db.execute(WHOLE.replace("orders", "copies")).fetchall()
+        assert copied == whole(front), copied
+    other.start()
 
 
-CHECKS = {check.__name__: check for check in [answers, pushed_down, written, splits, charged, altered, killed]}
+CHECKS = {check.__name__: check for check in [documented, answers, pushed_down, written, splits, charged, altered, killed]}
 
 
 def expired(*_):
