@@ -1,11 +1,12 @@
 //! Keys and slices: from restrictions and values to partition keys and ranges of clustering bytes.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 use bytes::Bytes;
 use cql::ast::CompareOp;
 use engine::{Error, Value};
-use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, value};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, token, value};
 
 use crate::bind::choice::{Choice, for_each_combination, single};
 use crate::bind::restrict::{Restrictions, is_lower};
@@ -23,20 +24,30 @@ pub(crate) fn partition_keys(
         && let Some(key) = single(choice, values)
     {
         let key = checked(def, key?.into_owned())?;
-        return Ok(vec![(schema::token::token(&key), key)]);
+        return Ok(vec![(token::token(&key), key)]);
     }
     let mut keys = Vec::new();
     for_each_combination(choices, values, |parts| {
         let mut key = Vec::new();
-        schema::token::compose_partition_key(parts.iter().copied(), &mut key)
+        token::compose_partition_key(parts.iter().copied(), &mut key)
             .map_err(|e| Error::Invalid(e.to_string()))?;
         let key = checked(def, key)?;
-        keys.push((schema::token::token(&key), key));
+        keys.push((token::token(&key), key));
         Ok(())
     })?;
     keys.sort_unstable();
     keys.dedup();
     Ok(keys)
+}
+
+/// Compares two partition keys by the types of their columns, and equal ones as bytes: the order in
+/// which Cassandra returns the partitions of an IN.
+pub(crate) fn compare_keys(def: &TableDef, a: &[u8], b: &[u8]) -> Ordering {
+    let columns = def.partition_key().count();
+    let parts = |key| token::partition_key_components(columns, key).map_while(Result::ok);
+    let by_type = def.partition_key().zip(parts(a).zip(parts(b)));
+    let mut by_type = by_type.map(|(column, (x, y))| value::compare(&column.ty, x, y));
+    by_type.find(|order| order.is_ne()).unwrap_or_else(|| a.cmp(b))
 }
 
 fn checked(def: &TableDef, key: Vec<u8>) -> Result<Bytes, Error> {

@@ -6,7 +6,7 @@
 //! 2. Rows beyond LIMIT are dropped whenever there are twice as many. The last row kept is the
 //!    bound: reading a partition stops at its first row that is not before the bound.
 //! 3. Finally the rows are sorted. The sort is stable: rows with equal ORDER BY columns stay in the
-//!    token order of their partitions.
+//!    order of their partition keys.
 //!
 //! Memory is bounded by twice LIMIT rows, and without LIMIT by the guardrail of unpaged results.
 

@@ -19,7 +19,7 @@ use storage::SLICE_BYTES;
 use crate::bind::choice::{Cost, plus, times};
 use crate::bind::restrict::{TokenBound, is_lower};
 use crate::bind::select::{Projection, SelectPlan};
-use crate::bind::slice::{clustering_ranges, partition_keys};
+use crate::bind::slice::{clustering_ranges, compare_keys, partition_keys};
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::read::chunk::{Chunk, Ends, GRANT_BYTES, Grants};
@@ -197,6 +197,7 @@ impl Reading {
             false => {
                 let mut keys = partition_keys(&plan.def, &plan.restrictions.partition, values)?;
                 keys.retain(|(token, _)| tokens.contains(token));
+                keys.sort_by(|a, b| compare_keys(&plan.def, &a.1, &b.1));
                 Some(keys)
             }
         };
@@ -274,8 +275,8 @@ impl Reading {
         Ok(StatementOutcome::Rows(chunk.rows))
     }
 
-    /// Reads the named partitions in token order. Returns the position to continue from, if there
-    /// are more rows.
+    /// Reads the named partitions in the order of their keys. Returns the position to continue from,
+    /// if there are more rows.
     async fn by_keys(
         &self,
         engine: &Rc<Embedded>,
@@ -286,9 +287,9 @@ impl Reading {
         let mut done = None;
         let first = match &position.key {
             // Keys are sorted: skip the partitions that were read before.
-            Some(reached) => keys.partition_point(|(token, key)| match position.row {
-                Some(_) => (*token, key) < (position.token, reached),
-                None => (*token, key) <= (position.token, reached),
+            Some(reached) => keys.partition_point(|(_, key)| {
+                let order = compare_keys(&self.plan.def, key, reached);
+                if position.row.is_some() { order.is_lt() } else { order.is_le() }
             }),
             None => 0,
         };

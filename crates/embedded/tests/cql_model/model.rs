@@ -433,7 +433,10 @@ impl Model {
             Partitions::Keys(all) => key.iter().zip(all).all(|(v, values)| values.contains(v)),
             Partitions::Token(op, other) => holds(op, &V::Int(self.token(key)), &V::Int(self.token(other))),
         });
-        keys.sort_by_key(|key| self.token(key));
+        // Named partitions are in the order of their keys, as the map has them.
+        if !matches!(select.partitions, Partitions::Keys(_)) {
+            keys.sort_by_key(|key| self.token(key));
+        }
         // Rows in the order of the result: partition key and clustering key (`None`: static columns
         // alone).
         let mut all: Vec<(&Vec<V>, Option<&Vec<V>>)> = Vec::new();

@@ -144,3 +144,50 @@ fn cells_of_dropped_static_columns_do_not_count() {
         ],
     );
 }
+
+/// The order was that of the tokens.
+#[test]
+fn partitions_of_an_in_come_in_the_order_of_their_keys() {
+    let rows = |table: &str, columns: &str, rows: &[&str]| {
+        let insert = |row: &&str| format!(";\nINSERT INTO {table} ({columns}) VALUES ({row})");
+        rows.iter().map(insert).collect::<String>()
+    };
+    let steps = [
+        "CREATE TABLE i (k int, c int, s int static, PRIMARY KEY (k, c))".to_owned(),
+        rows("i", "k, c", &["1, 1", "1, 2", "2, 1", "-3, 1", "40, 0", "300, 3"]),
+        ";\nINSERT INTO i (k, s) VALUES (7, 1)".to_owned(),
+        ";\nCREATE TABLE x (k text, l int, PRIMARY KEY ((k, l)))".to_owned(),
+        rows("x", "k, l", &["'b', 1", "'b', -1", "'aa', 1", "'aa', 200", "'aa', 7"]),
+        ";\nCREATE TABLE d (k decimal PRIMARY KEY)".to_owned(),
+        rows("d", "k", &["1E+1", "9", "-0.5", "0"]),
+    ]
+    .concat();
+    let keys = "k IN (300, 7, 1, -3, 2, 40, 1, 5)";
+    for page in [None, Some(1), Some(2), Some(3)] {
+        check(
+            page,
+            &steps,
+            &[
+                (&format!("SELECT k, c FROM i WHERE {keys}"), "-3,1 1,1 1,2 2,1 7,null 40,0 300,3"),
+                (&format!("SELECT DISTINCT k FROM i WHERE {keys}"), "-3 1 2 7 40 300"),
+                (&format!("SELECT k, c FROM i WHERE {keys} LIMIT 3"), "-3,1 1,1 1,2"),
+                (
+                    &format!("SELECT k, c FROM i WHERE {keys} PER PARTITION LIMIT 1"),
+                    "-3,1 1,1 2,1 7,null 40,0 300,3",
+                ),
+                (&format!("SELECT k, c FROM i WHERE {keys} AND c IN (2, 1)"), "-3,1 1,1 1,2 2,1"),
+                (
+                    "SELECT k, l FROM x WHERE k IN ('b', 'aa') AND l IN (1, 200, -1, 7)",
+                    "'aa',1 'aa',7 'aa',200 'b',-1 'b',1",
+                ),
+                ("SELECT l FROM x WHERE k = 'aa' AND l IN (200, 7, 1)", "1 7 200"),
+                ("SELECT k FROM d WHERE k IN (9, 1E+1, 0, -0.5)", "-0.5 0 9 1E+1"),
+            ],
+        );
+    }
+    check(
+        None,
+        &steps,
+        &[(&format!("SELECT k, c FROM i WHERE {keys} ORDER BY c"), "7,null 40,0 -3,1 1,1 2,1 1,2 300,3")],
+    );
+}
