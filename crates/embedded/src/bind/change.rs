@@ -377,8 +377,12 @@ fn push_elements(column: u32, mut effect: Effect, at: &Moment, row: &mut RowBuil
         row.push(CellRef::dead(column, timestamp, at.now_s));
     }
     lanes::count(effect.elements.len() as u32 / SORTED_PER_UNIT);
-    // The sort is stable: if several operations set one element, the last one wins.
-    effect.elements.sort_by(|a, b| a.0.cmp(&b.0));
+    // Several operations may set one element, at one timestamp: a deletion wins, and then the
+    // greatest value, compared as bytes. Replicas of Cassandra decide so.
+    effect.elements.sort_by(|(path, value), (other_path, other)| {
+        let of_values = || value.is_none().cmp(&other.is_none()).then_with(|| value.cmp(other));
+        path.cmp(other_path).then_with(of_values)
+    });
     for (place, (path, value)) in effect.elements.iter().enumerate() {
         if effect.elements.get(place + 1).is_some_and(|next| next.0 == *path) {
             continue;

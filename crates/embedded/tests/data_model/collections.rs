@@ -36,6 +36,67 @@ fn elements_are_added_and_removed() {
     ]);
 }
 
+/// The last one won, whatever it was.
+#[test]
+fn greatest_value_of_an_element_wins_within_a_statement() {
+    check(&[
+        TABLE,
+        ("UPDATE t SET m['a'] = 1, m['a'] = 5, m['a'] = 3 WHERE k = 1", "void"),
+        ("SELECT m FROM t WHERE k = 1", "{'a': 5}"),
+        // Values are compared as bytes.
+        ("UPDATE t SET m['a'] = 1, m['a'] = -1, m['a'] = 3 WHERE k = 2", "void"),
+        ("SELECT m FROM t WHERE k = 2", "{'a': -1}"),
+        ("UPDATE t SET m['a'] = null, m['a'] = 5, m['b'] = 1 WHERE k = 3", "void"),
+        ("SELECT m FROM t WHERE k = 3", "{'b': 1}"),
+        ("UPDATE t SET m = m + {'a': 4}, m['a'] = 2 WHERE k = 4", "void"),
+        ("SELECT m FROM t WHERE k = 4", "{'a': 4}"),
+        ("UPDATE t SET m = m - {'a'}, m = m + {'a': 4, 'b': 4} WHERE k = 5", "void"),
+        ("SELECT m FROM t WHERE k = 5", "{'b': 4}"),
+        ("UPDATE t SET s = s - {1}, s = s + {1, 2} WHERE k = 6", "void"),
+        ("SELECT s FROM t WHERE k = 6", "{2}"),
+        ("UPDATE t SET l = ['a', 'b', 'c'] WHERE k = 7", "void"),
+        (
+            "UPDATE t SET l[0] = 'z', l[0] = 'y', l[1] = null, l[1] = 'x', l[2] = 'ab', l[2] = 'a' WHERE k = 7",
+            "void",
+        ),
+        ("SELECT l FROM t WHERE k = 7", "['z', 'ab']"),
+        ("UPDATE t USING TTL 1000 SET m['a'] = 9, m['a'] = 2 WHERE k = 8", "void"),
+        ("UPDATE t SET m['b'] = 9, m['b'] = 2 WHERE k = 8 IF m['a'] = 9", "true"),
+        ("SELECT m FROM t WHERE k = 8", "{'a': 9, 'b': 9}"),
+        // In one value, the last one of equal keys counts.
+        ("INSERT INTO t (k, m) VALUES (9, {'a': 9, 'a': 5})", "void"),
+        ("UPDATE t SET m = m + {'b': 9, 'b': 5} WHERE k = 9", "void"),
+        ("SELECT m FROM t WHERE k = 9", "{'a': 5, 'b': 5}"),
+    ]);
+}
+
+#[test]
+fn greatest_value_wins_within_a_batch() {
+    check(&[
+        ("CREATE TABLE t (k int PRIMARY KEY, v int, m map<text, int>)", "CREATED t"),
+        (
+            "BEGIN BATCH INSERT INTO t (k, v, m) VALUES (1, 1, {'a': 1}); INSERT INTO t (k, v, m) VALUES (1, 5, {'a': \
+             5}); INSERT INTO t (k, v, m) VALUES (1, 3, {'a': 3}); APPLY BATCH",
+            "void",
+        ),
+        ("SELECT v, m FROM t WHERE k = 1", "5,{'a': 5}"),
+        (
+            "BEGIN BATCH UPDATE t SET v = null, m['a'] = null WHERE k = 2; UPDATE t SET v = 3, m['a'] = 7, m['b'] = 3 \
+             WHERE k = 2; APPLY BATCH",
+            "void",
+        ),
+        ("SELECT v, m FROM t WHERE k = 2", "null,{'b': 3}"),
+        ("BEGIN BATCH DELETE FROM t WHERE k = 3; INSERT INTO t (k, v) VALUES (3, 1); APPLY BATCH", "void"),
+        ("SELECT k FROM t WHERE k = 3", ""),
+        (
+            "BEGIN BATCH INSERT INTO t (k, v) VALUES (4, 7) IF NOT EXISTS; UPDATE t SET m['a'] = 9, m['a'] = 2 WHERE k \
+             = 4; UPDATE t SET m['a'] = 4, v = 1 WHERE k = 4; APPLY BATCH",
+            "true",
+        ),
+        ("SELECT v, m FROM t WHERE k = 4", "7,{'a': 9}"),
+    ]);
+}
+
 #[test]
 fn statements_of_a_batch_read_the_list_before_it() {
     for kind in ["", "UNLOGGED "] {
