@@ -38,6 +38,11 @@ impl Restrictions {
         self.partition.iter().chain(&self.clustering).any(|choice| !matches!(choice, Choice::One(_)))
     }
 
+    /// Returns true if a clustering column is restricted.
+    pub(crate) fn names_rows(&self) -> bool {
+        !self.clustering.is_empty() || !self.range.is_empty()
+    }
+
     /// Returns the number of constants in INs.
     pub(crate) fn listed(&self) -> usize {
         let choices = self.partition.iter().chain(&self.clustering).map(Choice::listed);

@@ -259,6 +259,17 @@ impl<'v> RowSource<'v> {
         }
     }
 
+    /// Returns true if a static or regular column has a value.
+    pub(crate) fn has(&self, column: &ColumnDef) -> bool {
+        let is_static = column.kind == ColumnKind::Static;
+        let has_elements = || match (is_static, self.view, self.row) {
+            (true, Some(view), _) => view.static_elements(column.id).next().is_some(),
+            (false, _, Some(row)) => row.elements(column.id).next().is_some(),
+            _ => false,
+        };
+        self.cell(column.id, is_static).is_some() || has_elements()
+    }
+
     /// Returns the live cells of a column, by number.
     pub(crate) fn seen(&self, id: u32, is_static: bool) -> Vec<Seen<'v>> {
         let seen = |cell: CellRef<'v>| {

@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use cql::ast::{self, AssignmentTarget, CompareOp, IfClause, InValues};
 use engine::{ColumnSpec, Error, ResultRows, Value};
-use schema::{ColumnKind, CqlType, TableDef, value};
+use schema::{ColumnDef, ColumnKind, CqlType, TableDef, value};
 
 use crate::bind::elements;
 use crate::bind::filter::holds;
@@ -92,14 +92,19 @@ impl Conditions {
         Ok(Some(Conditions { what, static_only }))
     }
 
-    /// Returns true if all tested columns are static.
+    /// Returns true if nothing but static columns is tested.
     pub(crate) fn is_static(&self, def: &TableDef) -> bool {
         match &self.what {
-            Requirement::Columns(tests) => {
-                tests.iter().all(|test| def.columns[test.column].kind == ColumnKind::Static)
-            }
+            Requirement::Columns(tests) => tests.iter().all(|test| test.is_static(def)),
             _ => self.static_only,
         }
+    }
+
+    /// Returns the tested columns: those of rows, then static ones. Cassandra shows them so.
+    pub(crate) fn columns(&self, def: &TableDef) -> impl Iterator<Item = usize> {
+        let tests = if let Requirement::Columns(tests) = &self.what { &tests[..] } else { &[] };
+        let of = |is_static| tests.iter().filter(move |test| test.is_static(def) == is_static);
+        of(false).chain(of(true)).map(|test| test.column)
     }
 
     /// Returns the estimated work units of checking them against a row of `row_bytes`. Each test
@@ -149,6 +154,17 @@ impl Conditions {
     }
 }
 
+/// Returns true if an IF tests a column of rows.
+pub(crate) fn tests_rows(names: &TableNames, clause: &IfClause) -> Result<bool, Error> {
+    let IfClause::Columns(conditions) = clause else { return Ok(false) };
+    for condition in conditions {
+        if names.find(condition.target.column())?.1.kind != ColumnKind::Static {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Tested parts of a row.
 enum Tested {
     /// True if the row exists.
@@ -161,6 +177,10 @@ enum Tested {
 const BYTES_PER_UNIT: u64 = 64;
 
 impl ColumnTest {
+    fn is_static(&self, def: &TableDef) -> bool {
+        def.columns[self.column].kind == ColumnKind::Static
+    }
+
     /// Returns the size of its values in one execution, in bytes as given by the client.
     fn size(&self, values: &[Value<'_>]) -> u64 {
         let of_part = match &self.part {
@@ -295,15 +315,24 @@ impl ColumnTest {
     }
 }
 
+/// Kind of the conditions on a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    NotExists,
+    Exists,
+    Columns,
+}
+
 /// Result of checking the conditions of one or more statements.
 #[derive(Default)]
 pub(crate) struct Verdict {
-    /// Rows that were checked.
-    rows: BTreeSet<Vec<u8>>,
-    /// Columns that were checked, in the order of the statement; `None` once a whole row was.
-    columns: Option<Vec<usize>>,
+    /// Rows that were checked, and the kind of their conditions. `None`: the static columns.
+    rows: BTreeMap<Option<Vec<u8>>, Kind>,
+    /// Columns that were checked, in the order of the statements.
+    columns: Vec<usize>,
     /// Set of the same columns, for lookups.
     seen: HashSet<usize>,
+    /// True if a whole row was checked: all columns are shown.
     whole: bool,
     refused: bool,
 }
@@ -318,8 +347,7 @@ impl Verdict {
         source: &RowSource<'_>,
         values: &'c [Value<'c>],
     ) -> impl Future<Output = Result<(), Error>> + Send + use<'c> {
-        self.note(conditions, row);
-        let tested = conditions.tested(source);
+        let tested = self.note(conditions, row, source.def).and_then(|()| conditions.tested(source));
         async move {
             self.refused |= !conditions.hold(tested?, values).await?;
             Ok(())
@@ -327,51 +355,130 @@ impl Verdict {
     }
 
     /// Notes the row and the columns of a statement's conditions.
-    fn note(&mut self, conditions: &Conditions, row: Vec<u8>) {
-        self.rows.insert(row);
-        let columns = self.columns.get_or_insert_default();
-        match &conditions.what {
-            Requirement::Columns(tests) => {
-                columns
-                    .extend(tests.iter().map(|test| test.column).filter(|column| self.seen.insert(*column)));
+    fn note(&mut self, conditions: &Conditions, row: Vec<u8>, def: &TableDef) -> Result<(), Error> {
+        let kind = match &conditions.what {
+            Requirement::NotExists => Kind::NotExists,
+            Requirement::Exists => Kind::Exists,
+            Requirement::Columns(_) => Kind::Columns,
+        };
+        self.whole |= kind != Kind::Columns;
+        if !conditions.is_static(def) {
+            self.note_row(Some(row), kind)?;
+        }
+        if conditions.is_static(def)
+            || conditions.columns(def).any(|at| def.columns[at].kind == ColumnKind::Static)
+        {
+            self.note_row(None, kind)?;
+        }
+        self.columns.extend(conditions.columns(def).filter(|column| self.seen.insert(*column)));
+        Ok(())
+    }
+
+    fn note_row(&mut self, row: Option<Vec<u8>>, kind: Kind) -> Result<(), Error> {
+        let before = *self.rows.entry(row).or_insert(kind);
+        match (before, kind) {
+            _ if before == kind => Ok(()),
+            (_, Kind::Columns) => {
+                invalid("Cannot mix IF conditions and IF NOT EXISTS for the same row".into())
             }
-            _ => self.whole = true,
+            (Kind::Columns, _) => {
+                let not = if kind == Kind::NotExists { "NOT " } else { "" };
+                invalid(format!("Cannot mix IF conditions and IF {not}EXISTS for the same row"))
+            }
+            _ => invalid("Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row".into()),
         }
     }
 
     /// Returns true if a statement had conditions.
     pub(crate) fn is_conditional(&self) -> bool {
-        self.columns.is_some()
+        !self.rows.is_empty()
     }
 
     /// Returns the result of a failed condition, without its rows. `None` if all conditions hold.
-    pub(crate) fn refusal(&mut self, def: &TableDef, in_batch: bool, grants: Grants) -> Option<Refusal> {
+    pub(crate) fn refusal(
+        &mut self,
+        def: &TableDef,
+        in_batch: bool,
+        read: ReadColumns,
+        grants: Grants,
+    ) -> Option<Refusal> {
         if !self.refused {
             return None;
         }
         let keys = def.partition_key().count() + def.clustering().count();
-        let shown: Vec<usize> = match &self.columns {
-            Some(columns) if !self.whole => {
-                let of_key = 0..if in_batch { keys } else { 0 };
-                of_key.chain(columns.iter().copied()).collect()
-            }
-            _ => (0..def.columns.len()).collect(),
+        let shown: Vec<usize> = match self.whole {
+            false => (0..if in_batch { keys } else { 0 }).chain(self.columns.iter().copied()).collect(),
+            true => (0..def.columns.len()).collect(),
         };
         let mut specs = vec![applied_column(def)];
         specs.extend(shown.iter().map(|at| spec(def, &def.columns[*at].name, def.columns[*at].ty.clone())));
-        let shows = shown.iter().map(|at| Show::column(*at, &def.columns[*at])).collect();
-        let projection = Projection::Rows(Shows::new(def, shows));
+        let show = |at: &usize| match read.has(def, *at) {
+            true => Show::column(*at, &def.columns[*at]),
+            false => Show::Regular(NO_COLUMN),
+        };
+        let projection = Projection::Rows(Shows::new(def, shown.iter().map(show).collect()));
         let mut chunk = Chunk::new(ResultRows::new(specs.into()), u32::MAX, usize::MAX, Ends::Whole);
         chunk.grants = grants;
-        Some(Refusal { keys: std::mem::take(&mut self.rows), projection, chunk })
+        let keys = std::mem::take(&mut self.rows).into_keys().flatten().collect();
+        Some(Refusal { keys, read, projection, chunk })
     }
 }
 
-/// Result of a failed condition: the checked columns of the rows as they are. Each row repeats the
-/// static columns.
+/// Number of no column: its value is null.
+const NO_COLUMN: u32 = u32::MAX;
+
+/// Columns that Cassandra reads for conditional statements. Others are null in its answer, and
+/// neither a row nor a partition exists by them.
+#[derive(Default)]
+pub(crate) struct ReadColumns {
+    /// True if a statement names rows.
+    pub(crate) all_regulars: bool,
+    /// True if a statement with conditions changes static columns.
+    pub(crate) all_statics: bool,
+    /// Other columns, by their index in the table's `columns`.
+    pub(crate) others: HashSet<usize>,
+}
+
+impl ReadColumns {
+    fn has(&self, def: &TableDef, at: usize) -> bool {
+        match def.columns[at].kind {
+            ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..) => true,
+            ColumnKind::Static => self.all_statics || self.others.contains(&at),
+            ColumnKind::Regular => self.all_regulars || self.others.contains(&at),
+        }
+    }
+
+    /// Returns true if the source has a value in a column of this kind that is read.
+    fn has_value(&self, source: &RowSource<'_>, kind: ColumnKind) -> bool {
+        let column = |at: &usize| Some(&source.def.columns[*at]).filter(|column| column.kind == kind);
+        self.others.iter().filter_map(column).any(|column: &ColumnDef| source.has(column))
+    }
+
+    /// Returns true if the row exists.
+    pub(crate) fn find_row(&self, source: &RowSource<'_>) -> bool {
+        match source.row {
+            Some(_) if self.all_regulars => source.exists(),
+            Some(row) => row.liveness().is_some() || self.has_value(source, ColumnKind::Regular),
+            None => false,
+        }
+    }
+
+    /// Returns true if the partition has static cells.
+    fn find_statics(&self, source: &RowSource<'_>) -> bool {
+        if self.all_statics { source.has_statics() } else { self.has_value(source, ColumnKind::Static) }
+    }
+}
+
+/// Result of a failed condition: the checked columns of the rows as they are.
+///
+/// 1. Rows that were checked and exist are shown. Each repeats the static columns.
+/// 2. If none was checked, because all conditions are on static columns, the first row of the
+///    partition is shown.
+/// 3. Without any of these the static columns alone are shown, if there are some.
 pub(crate) struct Refusal {
     /// Rows that were checked.
-    pub(crate) keys: BTreeSet<Vec<u8>>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    read: ReadColumns,
     projection: Projection,
     chunk: Chunk,
 }
@@ -387,9 +494,18 @@ impl Refusal {
     /// # Errors
     /// Returns an error if there is no memory for the result, or if it is too large.
     pub(crate) fn add(&mut self, source: &RowSource<'_>) -> Result<(), Error> {
-        if !(source.has_statics() || source.row.is_some() && source.exists()) {
-            return Ok(());
-        }
+        if self.read.find_row(source) { self.push(source) } else { Ok(()) }
+    }
+
+    /// Adds the static columns, if no row was added and there are some. Its errors are those of
+    /// [`Refusal::add`].
+    pub(crate) fn add_statics(&mut self, source: &RowSource<'_>) -> Result<(), Error> {
+        let source = RowSource { row: None, ..*source };
+        let is_alone = self.chunk.rows.count == 0 && self.read.find_statics(&source);
+        if is_alone { self.push(&source) } else { Ok(()) }
+    }
+
+    fn push(&mut self, source: &RowSource<'_>) -> Result<(), Error> {
         self.chunk.rows.push(Some(&[0]));
         row_answer::add(&self.projection, source, &mut self.chunk).map(drop)
     }

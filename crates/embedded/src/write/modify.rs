@@ -12,12 +12,13 @@
 //! twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use engine::{Error, Request, ResultRows, StatementOutcome, Value};
 use schema::TableDef;
-use storage::{Change, Commit, Mutation, PartitionView, RowView, TableId};
+use storage::{Change, Commit, Mutation, PartitionView, RowView, Slice, TableId};
 
 use crate::bind::show::RowSource;
 use crate::heavy_lane::{heavy, run_to_completion};
@@ -25,7 +26,7 @@ use crate::owned::{InTurn, OwnedRequest};
 use crate::read::partition::STATIC_BYTES_MAX;
 use crate::write::batch::{BatchPart, WriteBatch, by_partition};
 use crate::write::batch_log::Spread;
-use crate::write::conditions::{self, Verdict};
+use crate::write::conditions::{self, ReadColumns, Verdict};
 use crate::write::times::Times;
 use crate::{Embedded, storage_error};
 
@@ -48,6 +49,20 @@ impl PartitionStep {
         let own = |part: &BatchPart| part.plan().is_conditional() || part.plan().counts();
         let count = self.parts.last().map_or(0, |part| part.number + 1);
         if self.parts.iter().any(own) { engine.timestamps.next_for(count) } else { self.times }
+    }
+
+    /// Returns the columns that decide which rows exist, and which are shown, if a condition fails.
+    fn read_columns(&self) -> ReadColumns {
+        let mut read = ReadColumns::default();
+        self.parts.iter().for_each(|part| part.plan().add_read_columns(&mut read));
+        read
+    }
+
+    /// Returns true if it has conditions, and all of them are on static columns.
+    fn tests_statics_alone(&self) -> bool {
+        let mut conditions = self.parts.iter().filter_map(|part| part.plan().conditions()).peekable();
+        let def = &self.parts[0].plan().def;
+        conditions.peek().is_some() && conditions.all(|conditions| conditions.is_static(def))
     }
 
     /// Returns true if the effect of some statement takes longer than a task poll may, on rows of
@@ -88,7 +103,13 @@ struct Deciding {
 }
 
 impl Deciding {
-    async fn run(self) -> Result<(PartitionStep, Decision), Error> {
+    /// Decides. A heavy lane decides if values or rows are large.
+    async fn on_a_lane(self) -> Result<(Deciding, Decision), Error> {
+        let is_large = self.read.is_large() || self.step.is_large(self.read.largest_row()).await?;
+        if is_large { heavy(self.run()).await } else { self.run().await }
+    }
+
+    async fn run(self) -> Result<(Deciding, Decision), Error> {
         let Deciding { step, read, times, now_s } = self;
         let (def, all) = (step.parts[0].plan().def.clone(), step.request.values.clone());
         let mut verdict = Verdict::default();
@@ -107,14 +128,18 @@ impl Deciding {
         }
         // The rows that were read stay in memory with the answer.
         let grants = step.request.grants().beside(read.bytes);
-        if let Some(mut refusal) = verdict.refusal(&def, step.parts.len() > 1, grants) {
+        if let Some(mut refusal) = verdict.refusal(&def, step.parts.len() > 1, step.read_columns(), grants) {
             for row in std::mem::take(&mut refusal.keys) {
                 refusal.add(&read.source(&step, &def, &row, now_s))?;
                 if lanes::spend(refusal.row_units()) {
                     lanes::yield_now().await;
                 }
             }
-            return Ok((step, Decision::Refused(refusal.finish(&def))));
+            let first = RowSource { row: read.first.as_ref(), ..read.source(&step, &def, &[], now_s) };
+            refusal.add(&first)?;
+            refusal.add_statics(&first)?;
+            let refused = Decision::Refused(refusal.finish(&def));
+            return Ok((Deciding { step, read, times, now_s }, refused));
         }
         let is_conditional = verdict.is_conditional();
         let mut changes = Vec::new();
@@ -136,13 +161,15 @@ impl Deciding {
                 lanes::yield_now().await;
             }
         }
-        Ok((step, Decision::Write { changes, is_conditional }))
+        Ok((Deciding { step, read, times, now_s }, Decision::Write { changes, is_conditional }))
     }
 }
 
 /// Data of a partition that a step has read.
 struct Read {
     rows: BTreeMap<Vec<u8>, Option<RowView>>,
+    /// The first row of the partition, read only if conditions on static columns alone fail.
+    first: Option<RowView>,
     /// Static cells, read only if the step needs them.
     view: Option<PartitionView>,
     /// Greatest timestamp read, of live and dead data.
@@ -155,13 +182,17 @@ impl Read {
     /// Returns true if some row takes longer to show than a task poll may.
     fn is_large(&self) -> bool {
         let statics = self.view.as_ref().map_or(0, PartitionView::static_bytes);
-        statics > STATIC_BYTES_MAX || self.rows.values().flatten().any(|row| !row.is_small())
+        statics > STATIC_BYTES_MAX || self.all_rows().any(|row| !row.is_small())
     }
 
     /// Returns the bytes of the largest row.
     fn largest_row(&self) -> usize {
         let statics = self.view.as_ref().map_or(0, PartitionView::static_bytes);
-        self.rows.values().flatten().map(RowView::bytes).max().unwrap_or(0).max(statics)
+        self.all_rows().map(RowView::bytes).max().unwrap_or(0).max(statics)
+    }
+
+    fn all_rows(&self) -> impl Iterator<Item = &RowView> {
+        self.rows.values().flatten().chain(&self.first)
     }
 
     /// Returns a row of the partition as it was read.
@@ -334,15 +365,19 @@ impl Embedded {
         Ok((Some(commit), outcome))
     }
 
-    /// Reads what a step depends on, and decides its effect, under the partition's lock. A heavy
-    /// lane decides if values or rows are large.
+    /// Reads what a step depends on, and decides its effect, under the partition's lock.
     async fn decide(&self, step: PartitionStep) -> Result<(PartitionStep, Decision), Error> {
         let times = step.times_under_lock(self);
         let now_s = step.request.now_s.unwrap_or(times.now_s);
         let read = self.read_before(&step, now_s).await?;
-        let is_large = read.is_large() || step.is_large(read.largest_row()).await?;
-        let deciding = Deciding { step, read, times, now_s };
-        if is_large { heavy(deciding.run()).await } else { deciding.run().await }
+        let (mut decided, mut decision) = Deciding { step, read, times, now_s }.on_a_lane().await?;
+        if matches!(decision, Decision::Refused(_)) && decided.step.tests_statics_alone() {
+            // The answer shows the first row, which no condition needs.
+            decided.read.first = self.first_row(&decided.step, now_s).await?;
+            decided.read.bytes += decided.read.first.as_ref().map_or(0, RowView::bytes);
+            (decided, decision) = decided.on_a_lane().await?;
+        }
+        Ok((decided.step, decision))
     }
 
     /// Runs steps and applies mutations together; all or none if `is_atomic`. Every statement reads
@@ -402,7 +437,7 @@ impl Embedded {
     /// Returns an error if the read fails, or if there is no memory for the rows.
     async fn read_before(&self, step: &PartitionStep, now_s: u32) -> Result<Read, Error> {
         let table = TableId(step.parts[0].plan().def.data_id().as_u128());
-        let mut read = Read { rows: BTreeMap::new(), view: None, newest: i64::MIN, bytes: 0 };
+        let mut read = Read { rows: BTreeMap::new(), first: None, view: None, newest: i64::MIN, bytes: 0 };
         let mut grants = step.request.grants();
         if step.parts.iter().any(|part| part.plan().reads_statics()) {
             let found = self.shard.read_statics_before(table, step.token, &step.key, now_s);
@@ -444,6 +479,36 @@ impl Embedded {
             }
         }
         Ok(read)
+    }
+}
+
+/// Rows requested from storage at a time, in search of the first that exists.
+const FIRST_ROWS: usize = 16;
+
+impl Embedded {
+    /// Returns the first row of a partition that exists by the columns that a step reads.
+    async fn first_row(&self, step: &PartitionStep, now_s: u32) -> Result<Option<RowView>, Error> {
+        let def = &step.parts[0].plan().def;
+        let (table, columns) = (TableId(def.data_id().as_u128()), step.read_columns());
+        let mut slice = Slice { statics: false, ..Slice::all(FIRST_ROWS) };
+        loop {
+            let read = self.shard.read_slice(table, step.token, &step.key, &slice, now_s).wait().await;
+            let Some(sliced) = read.map_err(storage_error)? else { return Ok(None) };
+            let mut rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, false);
+            while let Some(row) = rows.next_unopened() {
+                if lanes::spend(STATEMENT_UNITS) {
+                    lanes::yield_now().await;
+                }
+                let open = if row.is_small() { row.open() } else { heavy(async move { row.open() }).await };
+                let key = &step.key;
+                let source = RowSource { def, token: step.token, key, row: open.as_ref(), view: None, now_s };
+                if columns.find_row(&source) {
+                    return Ok(open);
+                }
+            }
+            let Some(next) = sliced.next else { return Ok(None) };
+            slice = slice.behind(next);
+        }
     }
 }
 

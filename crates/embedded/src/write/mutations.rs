@@ -14,7 +14,7 @@ use crate::bind::choice::{Choice, Cost, plus, times};
 use crate::bind::names::TableNames;
 use crate::bind::restrict::{Restrictions, restrict};
 use crate::bind::term::{Bind, Binder};
-use crate::write::conditions::Conditions;
+use crate::write::conditions::{Conditions, tests_rows};
 
 pub(crate) use effect::mutations;
 
@@ -301,13 +301,11 @@ pub(crate) fn update(
     change::in_order(def, &mut statics)?;
     change::in_order(def, &mut regulars)?;
     let restrictions = restrict(names, &update.relations, binder, false)?;
+    let static_only = regulars.is_empty() && !tests_rows(names, &update.condition)?;
     let whole_row = restrictions.clustering.len() == def.clustering().count();
-    check_where(def, &restrictions, whole_row || regulars.is_empty())?;
-    if whole_row && regulars.is_empty() && !restrictions.clustering.is_empty() {
-        let name = &def.clustering().next().expect("there are clustering columns").name;
-        return Err(Error::Invalid(format!(
-            "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns: {name}"
-        )));
+    check_where(def, &restrictions, whole_row || static_only)?;
+    if static_only && restrictions.names_rows() {
+        return Err(misplaced("UPDATE"));
     }
     let conditions = Conditions::of(names, &update.condition, regulars.is_empty(), binder)?;
     checked(WritePlan {
@@ -320,6 +318,13 @@ pub(crate) fn update(
         has_in: false,
         facts: Facts::default(),
     })
+}
+
+/// Returns Cassandra's error for a key of rows in a statement on static columns.
+fn misplaced(statement: &str) -> Error {
+    Error::Invalid(format!(
+        "Invalid restrictions on clustering columns since the {statement} statement modifies only static columns"
+    ))
 }
 
 /// Prepares a DELETE.
@@ -352,6 +357,17 @@ pub(crate) fn delete(
     let restrictions = restrict(names, &delete.relations, binder, false)?;
     let whole_row = restrictions.clustering.len() == def.clustering().count();
     check_where(def, &restrictions, whole_row || regulars.is_empty())?;
+    let tests_rows = tests_rows(names, &delete.condition)?;
+    if regulars.is_empty() && !statics.is_empty() && !tests_rows && restrictions.names_rows() {
+        return Err(misplaced("DELETE"));
+    }
+    if tests_rows && !whole_row {
+        return Err(Error::Invalid(
+            "DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to use IF \
+             condition on non static columns"
+                .into(),
+        ));
+    }
     let act = match delete.targets.is_empty() {
         true => Act::Delete,
         false => Act::Columns { marker: false, statics, regulars },

@@ -2,6 +2,11 @@
 
 use crate::scenario::check;
 
+const STATICS: (&str, &str) = (
+    "CREATE TABLE t (k int, c int, s int static, z int static, v int, w int, PRIMARY KEY (k, c))",
+    "CREATED t",
+);
+
 #[test]
 fn failed_conditions_return_the_stored_values() {
     check(&[
@@ -64,6 +69,181 @@ fn conditions_test_collections_and_static_columns() {
             "! Statements must restrict all PRIMARY KEY columns with equality relations in order to use \
              IF condition on non static columns, but column 'c' is not restricted",
         ),
+    ]);
+}
+
+/// A condition on static columns alone shows the first row of the partition, as Cassandra does. A
+/// column that is neither changed nor tested is not read for that, and shown as null.
+#[test]
+fn failed_conditions_on_static_columns_return_a_row() {
+    check(&[
+        STATICS,
+        ("UPDATE t SET s = 1 WHERE k = 1 IF s = 5", "false"),
+        ("UPDATE t SET s = 1 WHERE k = 1 IF EXISTS", "false"),
+        ("DELETE s FROM t WHERE k = 1 IF EXISTS", "false"),
+        ("UPDATE t SET v = 1, s = 1 WHERE k = 1 AND c = 1 IF s = 5 AND v = 5", "false"),
+        // Static cells without rows.
+        ("INSERT INTO t (k, s) VALUES (2, 20) IF NOT EXISTS", "true"),
+        ("INSERT INTO t (k, z) VALUES (2, 21) IF NOT EXISTS", "false,2,null,20,null,null,null"),
+        ("UPDATE t SET s = 1 WHERE k = 2 IF s = 5", "false,20"),
+        ("UPDATE t SET s = 1 WHERE k = 2 IF z = 5", "false,null"),
+        ("UPDATE t SET s = 1 WHERE k = 2 IF z = 5 AND s = 5", "false,null,20"),
+        ("UPDATE t SET v = 1 WHERE k = 2 AND c = 1 IF s = 5", "false,20"),
+        ("UPDATE t SET v = 1 WHERE k = 2 AND c = 1 IF z = 5", "false"),
+        ("UPDATE t SET v = 1 WHERE k = 2 AND c = 1 IF v = 5", "false"),
+        ("UPDATE t SET v = 1 WHERE k = 2 AND c = 1 IF s = 20 AND v = 5", "false,null,20"),
+        ("UPDATE t SET v = 1 WHERE k = 2 AND c = 1 IF EXISTS", "false"),
+        ("UPDATE t SET v = 1, s = 1 WHERE k = 2 AND c = 1 IF EXISTS", "false,2,null,20,null,null,null"),
+        ("UPDATE t SET v = 1, s = 1 WHERE k = 2 AND c = 1 IF v = 5", "false,null"),
+        ("DELETE FROM t WHERE k = 2 AND c = 1 IF EXISTS", "false"),
+        ("DELETE FROM t WHERE k = 2 AND c = 1 IF s = 3", "false,20"),
+        ("DELETE s, v FROM t WHERE k = 2 AND c = 1 IF EXISTS", "false,2,null,20,null,null,null"),
+        ("UPDATE t SET z = 7 WHERE k = 2 IF EXISTS", "true"),
+        ("DELETE z FROM t WHERE k = 2 IF z = 7", "true"),
+        // Rows without static cells.
+        ("INSERT INTO t (k, c, v) VALUES (3, 1, 1)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (3, 2, 2)", "void"),
+        ("UPDATE t SET s = 1 WHERE k = 3 IF s = 5", "false,null"),
+        ("UPDATE t SET s = 1 WHERE k = 3 IF EXISTS", "false,3,1,null,null,null,null"),
+        ("DELETE s FROM t WHERE k = 3 IF EXISTS", "false,3,1,null,null,null,null"),
+        ("UPDATE t SET v = 9 WHERE k = 3 AND c = 7 IF s = 5", "false,null"),
+        ("INSERT INTO t (k, s) VALUES (3, 30) IF NOT EXISTS", "true"),
+        ("INSERT INTO t (k, z) VALUES (3, 31) IF NOT EXISTS", "false,3,1,30,null,null,null"),
+        // Both.
+        ("INSERT INTO t (k, c, v) VALUES (3, 1, 9) IF NOT EXISTS", "false,3,1,null,null,1,null"),
+        ("INSERT INTO t (k, c, s) VALUES (3, 1, 9) IF NOT EXISTS", "false,3,1,30,null,1,null"),
+        ("UPDATE t SET v = 9 WHERE k = 3 AND c = 2 IF s = 3", "false,30"),
+        ("UPDATE t SET v = 9 WHERE k = 3 AND c = 2 IF s = 3 AND v = 3", "false,2,30"),
+        ("UPDATE t SET v = 9 WHERE k = 3 AND c = 7 IF v = 3", "false"),
+        ("UPDATE t SET v = 9, s = 9 WHERE k = 3 AND c = 7 IF v = 3", "false,null"),
+        ("UPDATE t SET v = 9 WHERE k = 3 AND c = 7 IF s = 3", "false,30"),
+        ("UPDATE t SET s = 31 WHERE k = 3 AND c = 2 IF v = 3", "false,2"),
+        ("UPDATE t SET s = 31 WHERE k = 3 AND c = 2 IF v = 2", "true"),
+        ("SELECT c, s, v FROM t WHERE k = 3", "1,31,1 2,31,2"),
+        // A row that no INSERT made exists by the columns that are read.
+        ("UPDATE t SET v = 1 WHERE k = 4 AND c = 1", "void"),
+        ("UPDATE t SET s = 1 WHERE k = 4 IF s = 5", "false"),
+        ("UPDATE t SET v = 2 WHERE k = 4 AND c = 2 IF s = 5", "false,null"),
+        (
+            "UPDATE t SET v = 2 WHERE k = 4 AND c = 1 IF z = 1 AND v = 5 AND s = 5 AND w = 7",
+            "false,1,null,null,null",
+        ),
+        ("DELETE FROM t WHERE k = 4 AND c = 1 IF v = 1", "true"),
+        ("UPDATE t SET v = 2 WHERE k = 4 AND c = 2 IF s = 5", "false"),
+    ]);
+}
+
+#[test]
+fn conditions_of_static_columns_need_no_clustering_key() {
+    let misplaced = "! Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns";
+    check(&[
+        STATICS,
+        ("UPDATE t SET s = 1 WHERE k = 1 IF v = 5", "! Some clustering keys are missing: c"),
+        ("UPDATE t SET s = 1 WHERE k = 1 AND c = 1 IF s = 5", misplaced),
+        ("UPDATE t SET s = 1 WHERE k = 1 AND c = 1 IF EXISTS", misplaced),
+        ("UPDATE t SET s = 1 WHERE k = 1 AND c = 1", misplaced),
+        (
+            "DELETE s FROM t WHERE k = 1 AND c = 1 IF s = 1",
+            "! Invalid restrictions on clustering columns since the DELETE statement modifies only static columns",
+        ),
+        (
+            "DELETE s FROM t WHERE k = 1 IF v = 1 AND s = 1",
+            "! DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to use IF \
+             condition on non static columns",
+        ),
+        ("DELETE s FROM t WHERE k = 1 AND c = 1 IF v = 1", "false"),
+    ]);
+}
+
+#[test]
+fn failed_batches_return_the_rows_of_their_conditions() {
+    check(&[
+        STATICS,
+        ("INSERT INTO t (k, c, v) VALUES (5, 1, 1)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (5, 2, 2)", "void"),
+        (
+            "BEGIN BATCH UPDATE t SET s = 1 WHERE k = 5 IF s = 5; INSERT INTO t (k, c, v) VALUES (5, 3, 3); APPLY BATCH",
+            "false,5,1,null",
+        ),
+        (
+            "BEGIN BATCH UPDATE t SET s = 1 WHERE k = 5 IF s = 5; UPDATE t SET v = 3 WHERE k = 5 AND c = 2 IF v = 7; \
+             APPLY BATCH",
+            "false,5,2,null,2",
+        ),
+        (
+            "BEGIN BATCH UPDATE t SET s = 1 WHERE k = 5 IF s = 5; UPDATE t SET v = 3 WHERE k = 5 AND c = 9 IF v = 7; \
+             APPLY BATCH",
+            "false",
+        ),
+        (
+            "BEGIN BATCH UPDATE t SET s = 1 WHERE k = 6 IF EXISTS; INSERT INTO t (k, c, v) VALUES (6, 3, 3); APPLY BATCH",
+            "false",
+        ),
+        (
+            "BEGIN BATCH INSERT INTO t (k, s) VALUES (5, 3) IF NOT EXISTS; INSERT INTO t (k, c, v) VALUES (5, 1, 3) IF \
+             NOT EXISTS; APPLY BATCH",
+            "false,5,1,null,null,1,null",
+        ),
+        (
+            "BEGIN BATCH INSERT INTO t (k, s) VALUES (5, 3) IF NOT EXISTS; UPDATE t SET w = 1 WHERE k = 5 AND c = 1 IF \
+             v = 1; APPLY BATCH",
+            "true",
+        ),
+        (
+            "BEGIN BATCH INSERT INTO t (k, s) VALUES (5, 3) IF NOT EXISTS; INSERT INTO t (k, c, v) VALUES (5, 4, 3) IF \
+             NOT EXISTS; APPLY BATCH",
+            "false,5,null,3,null,null,null",
+        ),
+        (
+            "BEGIN BATCH INSERT INTO t (k, s) VALUES (5, 3) IF NOT EXISTS; INSERT INTO t (k, c, v) VALUES (5, 4, 3); \
+             APPLY BATCH",
+            "false,5,1,3,null,1,1",
+        ),
+        (
+            "BEGIN BATCH UPDATE t SET s = 9 WHERE k = 5 IF s = 8; UPDATE t SET z = 9 WHERE k = 5 IF z = 8; APPLY BATCH",
+            "false,5,1,3,null",
+        ),
+        (
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 8 IF s = 8; UPDATE t SET v = 9 WHERE k = 5 AND c = 2 IF \
+             v = 8; APPLY BATCH",
+            "false,5,2,3,2",
+        ),
+        (
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 8 IF s = 8; UPDATE t SET v = 9 WHERE k = 5 AND c = 9 IF \
+             v = 8; APPLY BATCH",
+            "false,5,null,3,null",
+        ),
+        (
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 2 IF v = 8; UPDATE t SET v = 9 WHERE k = 5 AND c = 1 IF \
+             w = 8; APPLY BATCH",
+            "false,5,1,1,1 false,5,2,2,null",
+        ),
+        (
+            "BEGIN BATCH UPDATE t SET s = 9 WHERE k = 5 IF EXISTS; UPDATE t SET v = 9 WHERE k = 5 AND c = 1 IF EXISTS; \
+             UPDATE t SET v = 9 WHERE k = 5 AND c = 8 IF EXISTS; APPLY BATCH",
+            "false,5,1,3,null,1,1",
+        ),
+        ("SELECT s, v FROM t WHERE k = 5", "3,1 3,2"),
+    ]);
+}
+
+#[test]
+fn conditions_on_one_row_must_agree() {
+    let batch = |one: &str, other: &str| format!("BEGIN BATCH {one}; {other}; APPLY BATCH");
+    let (exists, test) =
+        ("UPDATE t SET s = 9 WHERE k = 5 IF EXISTS", "UPDATE t SET s = 9 WHERE k = 5 IF s = 9");
+    let insert = "INSERT INTO t (k, s) VALUES (5, 9) IF NOT EXISTS";
+    let row = "INSERT INTO t (k, c, v) VALUES (5, 1, 9) IF NOT EXISTS";
+    let mixed = "! Cannot mix IF conditions and IF NOT EXISTS for the same row";
+    check(&[
+        STATICS,
+        (&batch(test, exists), "! Cannot mix IF conditions and IF EXISTS for the same row"),
+        (&batch(test, insert), mixed),
+        (&batch(exists, test), mixed),
+        (&batch(exists, insert), "! Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row"),
+        (&batch(row, "UPDATE t SET v = 1 WHERE k = 5 AND c = 1 IF v = 1"), mixed),
+        (&batch(row, "UPDATE t SET v = 1 WHERE k = 5 AND c = 1 IF s = null"), "true"),
+        (&batch(insert, insert), "true"),
     ]);
 }
 

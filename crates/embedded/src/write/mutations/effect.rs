@@ -13,7 +13,7 @@ use crate::bind::choice::single;
 use crate::bind::elements::ListPaths;
 use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, clustering_ranges, partition_keys};
-use crate::write::conditions::Conditions;
+use crate::write::conditions::{Conditions, ReadColumns};
 use crate::write::times::Times;
 
 /// Longest TTL in seconds: 20 years, as in Cassandra.
@@ -178,6 +178,14 @@ impl WritePlan {
     /// Returns true if it changes only static columns.
     pub(crate) fn is_static_only(&self) -> bool {
         matches!(&self.act, Act::Columns { regulars, statics, .. } if regulars.is_empty() && !statics.is_empty())
+    }
+
+    /// Adds the columns that Cassandra reads before it runs a step with this statement.
+    pub(crate) fn add_read_columns(&self, read: &mut ReadColumns) {
+        read.all_regulars |= self.restrictions.names_rows() || self.def.clustering().next().is_none();
+        let Some(conditions) = &self.conditions else { return };
+        read.all_statics |= matches!(&self.act, Act::Columns { statics, .. } if !statics.is_empty());
+        read.others.extend(conditions.columns(&self.def));
     }
 
     /// Returns true if it reads static columns before it writes.
