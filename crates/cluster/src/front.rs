@@ -19,6 +19,7 @@ use crate::coming_up::{PREPARED_MAX, Preparation};
 use crate::connection::Reading;
 use crate::logins::Logins;
 use crate::open::open;
+use crate::part::NodesUse;
 use crate::prepared::{CorePlans, RemotePlan, UsedPlan};
 use crate::reach::Nodes;
 use crate::role::{Role, RoleLogin};
@@ -109,11 +110,13 @@ impl Front {
             windows.begin(&nodes.topology, division);
         }
         let mut used: Option<Rc<[UsedPlan]>> = None;
-        let present = catalog.entries().map(|entry| (entry.level.group(), entry.clone())).collect();
+        let mut uses = FxHashMap::default();
+        let present: FxHashMap<_, _> =
+            catalog.entries().map(|entry| (entry.level.group(), entry.clone())).collect();
         for (node, of) in nodes.nodes.iter().zip(nodes.topology.nodes()) {
             let division = division.as_deref_mut().map(|division| (division, &*catalog));
             let exchanged = windows.exchange(node, of, DIVIDE_EVERY.as_nanos() as u64, division);
-            exchanged.part.iter().for_each(|part| node.apply(part, &present));
+            exchanged.part.iter().for_each(|part| node.apply(part, &present, &mut uses));
             let count = exchanged.came_up;
             if node.has_come_up(count) {
                 let used = used.get_or_insert_with(|| self.plans.most_used(PREPARED_MAX)).clone();
@@ -121,6 +124,9 @@ impl Front {
                 Preparation { shared, preparing, node: node.address, count, used }.start();
             }
             lanes::yield_now().await;
+        }
+        for (group, NodesUse { occupancy_ns, places }) in uses {
+            present[&group].level.set_node_use(lanes::current_core(), occupancy_ns, places);
         }
     }
 

@@ -24,7 +24,7 @@ use workload::{Effective, LevelEntry};
 
 use crate::Refusal;
 use crate::choice::NodeLoad;
-use crate::part::{CorePart, LevelReport, NodeReport, first_entitlement};
+use crate::part::{CorePart, LevelReport, NodeReport, NodesUse, first_entitlement};
 
 /// Requests of a level that wait for a node on one core, at most. Their bodies are charged to the
 /// memory of their connections.
@@ -172,8 +172,14 @@ impl Node {
         all.take(&mut sample);
     }
 
-    /// Takes over what the last division gives to this core. `levels`: the present levels.
-    pub(crate) fn apply(self: &Rc<Self>, part: &CorePart, levels: &FxHashMap<Group, Arc<LevelEntry>>) {
+    /// Takes over what the last division gives to this core. `levels`: the present levels. Adds
+    /// their use of the node to `uses`.
+    pub(crate) fn apply(
+        self: &Rc<Self>,
+        part: &CorePart,
+        levels: &FxHashMap<Group, Arc<LevelEntry>>,
+        uses: &mut FxHashMap<Group, NodesUse>,
+    ) {
         self.scale.set(part.scale);
         let mut queue = self.queue.borrow_mut();
         queue.set_window(part.places, lanes::time::monotonic_ns());
@@ -188,6 +194,9 @@ impl Node {
             };
             queue.set(*level, entitlement.spec);
             queue.set_in_flight_max(*level, entitlement.in_flight_max);
+            let sum = uses.entry(*group).or_default();
+            sum.occupancy_ns = sum.occupancy_ns.saturating_add(queue.use_of(*level).occupancy_ns);
+            sum.places = sum.places.saturating_add(entitlement.places);
             true
         });
         drop(queue);

@@ -20,6 +20,17 @@ pub(crate) struct Entitlement {
     pub(crate) spec: NodeSpec,
     /// Most requests in flight.
     pub(crate) in_flight_max: u32,
+    /// Places that the level has, or would have with more requests.
+    pub(crate) places: u32,
+}
+
+/// Use of all nodes by a level on one core.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NodesUse {
+    /// Time for which its requests held places so far, ns.
+    pub(crate) occupancy_ns: u64,
+    /// Its part of their windows: of those nodes that it has used.
+    pub(crate) places: u32,
 }
 
 /// Use of a node on one core.
@@ -65,5 +76,6 @@ pub(crate) fn first_entitlement(level: &Level, spec: &LevelSpec, scale: u32, win
             class: spec.class(),
         },
         in_flight_max: limit.unwrap_or(u32::MAX).max(1),
+        places: limit.map_or(window, |limit| limit.min(window)),
     }
 }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lanes::Group;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use sched::cluster::{PartSpec, Parts};
-use sched::control::{NodeSample, NodeWindow};
+use sched::control::{NodeSample, NodeWindow, entitlement_ppm};
 use sched::{NodeSpec, NodeUse, SHARES_MAX, SHARES_MIN};
 use workload::{Catalog, LevelEntry};
 
@@ -363,10 +363,27 @@ impl Division {
                     class: entry.spec.class(),
                 },
                 in_flight_max: limit.map_or(u32::MAX, |limit| limit.div_ceil(MILLI).max(1) as u32),
+                // With the places that no other level claims.
+                places: (self.parts.part_milli(level, core) + self.parts.spare_milli(core)).div_ceil(MILLI)
+                    as u32,
             };
             levels.insert(entry.level.group(), entitlement);
         }
+        entitle(&mut levels, places);
         CorePart { places, scale, levels }
+    }
+}
+
+/// Raises the places of each level to those that would be due to it with more requests: a level
+/// with few of them gets places as it needs them.
+fn entitle(levels: &mut FxHashMap<Group, Entitlement>, places: u32) {
+    let sum =
+        |of: fn(&NodeSpec) -> u32| levels.values().map(|level| of(&level.spec)).fold(0, u32::saturating_add);
+    let (shares, min_ppm) = (sum(|spec| spec.shares), sum(|spec| spec.min_ppm));
+    for level in levels.values_mut() {
+        let due_ppm = entitlement_ppm(level.spec.shares, shares, level.spec.min_ppm, min_ppm, None);
+        let due = (u64::from(places) * u64::from(due_ppm)).div_ceil(PPM) as u32;
+        level.places = level.places.max(due).min(level.in_flight_max).max(1);
     }
 }
 
@@ -406,9 +423,9 @@ mod tests {
         NodeReport { levels: levels.iter().map(level).collect() }
     }
 
-    /// Divides a window of 100 places on two cores. Returns the places of each core, with its
-    /// weight of each level.
-    fn divide(levels: &[(&str, u16)], demand: [&[u32]; 2]) -> Vec<(u32, Vec<u32>)> {
+    /// Divides a window of 100 places on two cores. Returns the parts of the cores, and the groups
+    /// of the levels.
+    fn parts(levels: &[(&str, u16)], demand: [&[u32]; 2]) -> (Vec<CorePart>, Vec<Group>) {
         let lanes = testkit::start_lanes(1);
         let all = workload::Levels::new(lanes.clone());
         for &(name, shares) in levels {
@@ -421,7 +438,13 @@ mod tests {
             let levels: Vec<_> = groups.iter().copied().zip(demand.iter().copied()).collect();
             Arc::new(report(&levels))
         });
-        let parts = Division::default().divide(([127, 0, 0, 1], 9042).into(), 100, &catalog, &reports);
+        let node = ([127, 0, 0, 1], 9042).into();
+        (Division::default().divide(node, 100, &catalog, &reports), groups)
+    }
+
+    /// Divides as [`parts`]. Returns the places of each core, with its weight of each level.
+    fn divide(levels: &[(&str, u16)], demand: [&[u32]; 2]) -> Vec<(u32, Vec<u32>)> {
+        let (parts, groups) = parts(levels, demand);
         let of_core = |part: &CorePart| {
             let weight = |group: &Group| part.levels.get(group).map_or(0, |level| level.spec.shares);
             (part.places, groups.iter().map(weight).collect())
@@ -434,6 +457,17 @@ mod tests {
         // All requests of the first level are on core 0, those of the second on both.
         let parts = divide(&[("a", 800), ("b", 200)], [&[500, 500], &[0, 500]]);
         assert_eq!(parts, [(90, vec![800, 100]), (10, vec![0, 200])]);
+    }
+
+    #[test]
+    fn level_has_what_no_other_claims_or_what_is_due_to_it() {
+        let places = |demand: [u32; 2]| {
+            let (parts, groups) = parts(&[("a", 900), ("b", 100)], [&demand, &[0, 0]]);
+            groups.iter().map(|group| parts[0].levels[group].places).collect::<Vec<_>>()
+        };
+        assert_eq!(places([1, 500]), [90, 99], "the first has few requests");
+        assert_eq!(places([500, 500]), [90, 10]);
+        assert_eq!(places([1, 1]), [50, 50], "spare places are spread over both cores");
     }
 
     #[test]
@@ -536,7 +570,7 @@ mod tests {
             // An interval of no time: the window was the limit if it was used up at all.
             let part = windows.exchange(node, of, 0, Some((division, catalog))).part.expect("divided");
             drop(places);
-            node.apply(&part, &FxHashMap::default());
+            node.apply(&part, &FxHashMap::default(), &mut FxHashMap::default());
         }
 
         async fn settle(&mut self, serves: u32) -> u32 {

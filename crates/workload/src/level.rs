@@ -97,6 +97,10 @@ struct OnCore {
     not_entitled_ppm: AtomicU32,
     /// Longest time limit of the statements that arrived since the last decision, ns.
     time_limit_ns: AtomicU64,
+    /// Time for which its requests were in flight at nodes of a cluster, ns.
+    node_ns: AtomicU64,
+    /// Its part of the windows of those nodes, in places. 0: none was divided.
+    node_places: AtomicU32,
     /// Response times, with a `latency_target`.
     response: OnceLock<Box<Histogram>>,
     stats: OnceLock<Box<Stats>>,
@@ -283,6 +287,24 @@ impl Level {
     /// call, ns. 0: none arrived.
     pub(crate) fn take_time_limit_ns(&self) -> u64 {
         self.cores.iter().map(|core| core.time_limit_ns.swap(0, Relaxed)).max().unwrap_or(0)
+    }
+
+    /// Sets the use of the nodes of a cluster: the time for which its requests from `core` were in
+    /// flight there so far, and its part of the windows of all nodes, in places. Call it on the fast
+    /// lane of `core` only.
+    pub fn set_node_use(&self, core: usize, time_ns: u64, places: u32) {
+        self.cores[core].node_ns.store(time_ns, Relaxed);
+        self.cores[core].node_places.store(places, Relaxed);
+    }
+
+    /// Returns the time for which its requests from `core` were in flight at nodes of a cluster, ns.
+    pub(crate) fn node_ns(&self, core: usize) -> u64 {
+        self.cores[core].node_ns.load(Relaxed)
+    }
+
+    /// Returns its part of the windows of nodes, in places. `None`: there are none.
+    pub(crate) fn node_places(&self, core: usize) -> Option<u32> {
+        Some(self.cores[core].node_places.load(Relaxed)).filter(|places| *places > 0)
     }
 
     /// Counts a change of the limit on a core.

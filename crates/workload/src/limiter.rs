@@ -10,6 +10,10 @@
 //!   active levels ────┘                          (of each core)  └─▶ core 1: …
 //! ```
 //!
+//! In front of a cluster, the time of requests at nodes counts as time at the device. And a level has
+//! at most [`NODE_PARTS_MAX`] times its part of the windows of nodes in flight: one part is at the
+//! nodes, and as much waits for them. The rest stays in its sockets, where it costs no memory.
+//!
 //! Limits: without a level to limit, entitlements are up to [`IDLE`] old. Work is measured over all
 //! cores, because a statement works where its data is. The entitlement counts the levels of users
 //! alone. A level is active on a core if a statement is in flight there, or ended since the last
@@ -34,6 +38,8 @@ const IDLE: Duration = Duration::from_millis(500);
 /// flight and for its own. Times of log writes vary, and a stalled one holds many: about six at a
 /// high load. A longer wait is for the core, or for memtables: a queue.
 const LOG_WRITES_MAX: u64 = 8;
+/// Requests in flight on a core, as a multiple of the level's part of the windows of nodes.
+const NODE_PARTS_MAX: u32 = 2;
 /// Work units charged for the decision on one level and core: about 0.1 µs.
 const DECISION_UNITS: u32 = 1;
 /// Time for which the longest time limit of statements counts, ns.
@@ -46,6 +52,8 @@ struct Known {
     /// Number of writes, and the sum of their service times, ns.
     writes: (u64, u64),
     refusal_ns: u64,
+    /// Time of its requests at nodes of a cluster, ns.
+    node_ns: u64,
     /// Sum of queue delays, ns, and their number.
     queue: (u64, u64),
     /// The state of each core.
@@ -198,6 +206,7 @@ impl Limiter {
         let sum = |of: &dyn Fn(usize) -> u64| (0..cores).map(of).sum::<u64>();
         let ended = sum(&|core| level.ended(core));
         let refusal_ns = sum(&|core| level.refusal_ns(core));
+        let node_ns = sum(&|core| level.node_ns(core));
         let used_ns: Vec<u64> = (0..cores).map(|core| self.used_ns(core, level.group())).collect();
         let writes = &totals.service[RequestKind::Write as usize];
         let known = self.known.entry(level.id()).or_insert_with(|| Known {
@@ -205,6 +214,7 @@ impl Limiter {
             ended,
             writes: (writes.count, writes.sum_ns),
             refusal_ns,
+            node_ns,
             queue: (totals.queue.sum_ns, totals.queue.count),
             cores: vec![Concurrency::default(); cores],
             used_ns: used_ns.clone(),
@@ -227,7 +237,10 @@ impl Limiter {
             cpu_ns: worked_ns,
             refusal_ns: refused_ns,
             disk_ns: usage.disk_ns - known.usage.disk_ns,
-            device_ns: device_ns(&usage, &known.usage).saturating_add(log_ns),
+            // Nodes may have left, with the times there.
+            device_ns: device_ns(&usage, &known.usage)
+                .saturating_add(log_ns)
+                .saturating_add(node_ns.saturating_sub(known.node_ns)),
             running: u32::try_from(totals.in_flight).unwrap_or(u32::MAX),
             elsewhere: 0,
             busiest_ppm,
@@ -242,7 +255,7 @@ impl Limiter {
             },
         };
         (known.usage, known.ended, known.refusal_ns) = (usage, ended, refusal_ns);
-        known.writes = (writes.count, writes.sum_ns);
+        (known.writes, known.node_ns) = ((writes.count, writes.sum_ns), node_ns);
         let queue = (totals.queue.sum_ns, totals.queue.count);
         let before = std::mem::replace(&mut known.queue, queue);
         if queue.1 > before.1 {
@@ -251,7 +264,10 @@ impl Limiter {
         for (core, state) in known.cores.iter_mut().enumerate() {
             let entitlement_ppm = level.entitlement_ppm(core);
             let elsewhere = of_all.running.saturating_sub(level.in_flight(core));
-            let limit = state.decide(ConcurrencyInput { entitlement_ppm, elsewhere, ..of_all });
+            let of_nodes = level.node_places(core).map(|places| places.saturating_mul(NODE_PARTS_MAX));
+            let limit_max = of_all.bounds.limit_max.min(of_nodes.unwrap_or(u32::MAX));
+            let bounds = LevelBounds { limit_max, ..of_all.bounds };
+            let limit = state.decide(ConcurrencyInput { entitlement_ppm, elsewhere, bounds, ..of_all });
             let before = level.limit(core).get();
             let change = before.and_then(|before| limit.change_from(&before));
             change.into_iter().for_each(|change| level.count_limit_change(change));

@@ -189,12 +189,34 @@ fn queue_delay_is_the_mean_of_the_statements_since_the_last_decision() {
     assert_eq!(delay_ms(), 20, "none ended");
 }
 
+#[test]
+fn limit_is_at_most_twice_the_part_of_the_windows_of_nodes() {
+    let server = Server::new(&[auto("reads", 100)]);
+    let reads = server.level("reads");
+    let decided = |node_ns: u64, places: u32| {
+        for _ in 0..100 {
+            reads.set_in_flight(0, 1);
+            reads.end(0);
+        }
+        reads.set_node_use(0, node_ns, places);
+        server.decide();
+        let limit = reads.limit(0).get().expect("a limit");
+        (limit.device_ns / MS, limit.statements)
+    };
+    decided(0, 0);
+    assert_eq!(decided(500 * MS, 0), (5, LEVEL_IN_FLIGHT_MAX), "5 ms at a node each, and no window");
+    assert_eq!(decided(1000 * MS, 20), (5, 40));
+    assert_eq!(decided(1500 * MS, 3), (5, 6));
+    assert_eq!(decided(0, u32::MAX).1, LEVEL_IN_FLIGHT_MAX, "a node has left, with its times");
+}
+
 fn known(cores: usize) -> Known {
     Known {
         usage: Usage::default(),
         ended: 0,
         writes: (0, 0),
         refusal_ns: 0,
+        node_ns: 0,
         queue: (0, 0),
         cores: Vec::new(),
         used_ns: vec![0; cores],
