@@ -12,6 +12,7 @@
 //!    the page only tells the size of rows, and the part is read range by range.
 //! 3. A table that is small by the estimate of the query is read whole by one core, with a page for
 //!    all of its rows. If the estimate was wrong, that core reads range by range.
+//!    Dynamic filters that name few partition keys replace ranges by keys (`todo.rs`).
 //! 4. Two pages are in flight or wait to be converted, each of another range or key. The next one
 //!    of a range is asked for when the last one was converted. So a scan that is dropped, or whose
 //!    consumer is slow, stops after two pages.
@@ -24,8 +25,8 @@ mod page;
 mod pushed;
 mod ranges;
 mod shape;
+mod todo;
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -37,7 +38,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use engine::Error;
-use engine::scan::{BatchSource, NextBatch, TableScan, TableSnapshot, TableStatistics};
+use engine::scan::{BatchSource, Filter, NextBatch, TableScan, TableSnapshot, TableStatistics};
 use lanes::PerCore;
 use lanes::sync::cross;
 use uuid::Uuid;
@@ -48,9 +49,9 @@ use crate::front::Front;
 use crate::role::Role;
 use crate::scan::page::{CoreScan, Page, PageOf, PageRequest};
 use crate::scan::pushed::pushed;
-use crate::scan::ranges::{cut, span_of};
+use crate::scan::ranges::span_of;
 use crate::scan::shape::Shape;
-use crate::topology::Ring;
+use crate::scan::todo::Todo;
 
 /// Bytes of a page, about: a node sends it in less than a millisecond.
 const PAGE_BYTES: u64 = 256 << 10;
@@ -79,7 +80,7 @@ pub(crate) struct ClusterSnapshot {
 }
 
 /// Front and role of a core, and the consistency of pages.
-struct Access {
+pub(crate) struct Access {
     front: Rc<Front>,
     role: Rc<Role>,
     consistency: Consistency,
@@ -104,7 +105,6 @@ impl TableSnapshot for ClusterSnapshot {
         let access = self.of.get().ok_or_else(stopping)?;
         let shape = Arc::new(Shape::new(self.table.clone(), scan)?);
         let pushed = pushed(&self.table, &scan.filters)?;
-        let text = shape.text(&pushed);
         let core = lanes::current_core();
         let small = small_rows(scan.expected).filter(|_| pushed.keys.is_none());
         // All cores have the same estimate, and agree on the one that reads the table.
@@ -114,18 +114,14 @@ impl TableSnapshot for ClusterSnapshot {
             None => span_of(core, lanes::cores(), &scan.tokens),
         };
         let ring = access.front.nodes().topology.ring.clone();
-        let mut todo = VecDeque::new();
-        let mut probes = false;
-        if let (Some(span), Some(keys)) = (span, pushed.keys) {
-            let own = keys.into_iter().filter(|key| span.contains(key.token));
-            todo.extend(own.map(|key| PageOf::Key { token: key.token, parts: key.parts }));
-        } else if let Some(range) = span {
-            todo.push_back(PageOf::Range { range, is_of_one_token: false });
-            probes = true;
-        }
+        let todo = match (span, pushed.keys) {
+            (Some(span), Some(keys)) => {
+                Todo::of_keys(keys.into_iter().filter(|key| span.contains(key.token)), ring)
+            }
+            (span, _) => Todo::of_range(span, ring, scan.expected, lanes::cores()),
+        };
         let received_bytes = Arc::new(AtomicU64::new(0));
-        let (front, role) = (access.front.clone(), access.role.clone());
-        let own = CoreScan::new(front, role, access.consistency, shape.clone(), text, received_bytes.clone());
+        let own = CoreScan::new(&access, shape.clone(), &pushed.clustering, received_bytes.clone());
         let of = Arc::new(PerCore::new());
         of.set(Rc::new(own));
         let rows_max = u32::try_from(scan.batch_rows.clamp(1, ROWS_MAX)).expect("at most 2^16");
@@ -133,10 +129,8 @@ impl TableSnapshot for ClusterSnapshot {
             core,
             of,
             shape,
-            ring,
-            units: todo.len(),
+            filters: scan.filters.clone(),
             todo,
-            probes,
             page_rows: small.unwrap_or(FIRST_ROWS).min(rows_max),
             rows_max,
             left: scan.limit.unwrap_or(u64::MAX),
@@ -179,13 +173,9 @@ struct ClusterBatches {
     core: usize,
     of: Arc<PerCore<CoreScan>>,
     shape: Arc<Shape>,
-    ring: Arc<Ring>,
-    /// Ranges or keys that no page was asked for yet.
-    todo: VecDeque<PageOf>,
-    /// Number of ranges or keys, for the progress.
-    units: usize,
-    /// True until the first page of the whole part was read.
-    probes: bool,
+    /// Filters of the scan itself.
+    filters: Vec<Filter>,
+    todo: Todo,
     /// Rows of the next page.
     page_rows: u32,
     rows_max: u32,
@@ -200,7 +190,7 @@ impl ClusterBatches {
     fn ask_more(&mut self) {
         for at in 0..PAGES {
             if self.pages[at].is_none()
-                && let Some(of) = self.todo.pop_front()
+                && let Some(of) = self.todo.next()
             {
                 self.ask(at, of, None);
             }
@@ -274,9 +264,13 @@ impl ClusterBatches {
         self.shape.check(columns)?;
         self.page_rows = next_rows(asked, rows.len() as u64, bytes).min(self.rows_max);
         let paging_state = rows.metadata.paging_state.map(Bytes::copy_from_slice);
-        let is_probe = std::mem::take(&mut self.probes);
-        if is_probe && paging_state.is_some() && (rows.len() as u64) < self.left {
-            self.begin_ranges(&of);
+        let is_probe = self.todo.takes_probe();
+        if let PageOf::Range { range, .. } = of
+            && is_probe
+            && paging_state.is_some()
+            && (rows.len() as u64) < self.left
+        {
+            self.todo.begin_ranges(range);
             self.state.received_bytes.fetch_sub(bytes, Relaxed);
             return Ok(None);
         }
@@ -295,14 +289,6 @@ impl ClusterBatches {
             self.ask_more();
         }
         Ok(batch)
-    }
-
-    /// Replaces the whole part by its ranges.
-    fn begin_ranges(&mut self, of: &PageOf) {
-        let PageOf::Range { range, .. } = of else { return };
-        let ranges = cut(*range, self.ring.tokens()).into_iter();
-        self.todo = ranges.map(|range| PageOf::Range { range, is_of_one_token: true }).collect();
-        self.units = self.todo.len();
     }
 }
 
@@ -324,6 +310,16 @@ impl BatchSource for ClusterBatches {
         Box::pin(self.batch())
     }
 
+    /// Uses filters on the whole partition key. Others only save the conversion of rows, which the
+    /// operator above drops.
+    fn push_down(&mut self, filters: &[Filter]) -> Result<(), Error> {
+        let all = [&self.filters[..], filters].concat();
+        if let Some(keys) = pushed(self.shape.table(), &all)?.keys {
+            self.todo.narrow(keys);
+        }
+        Ok(())
+    }
+
     /// Returns the bytes of the pages that were received, and not converted yet. A batch has about
     /// as many as its page.
     fn in_making(&self) -> Option<Arc<AtomicU64>> {
@@ -331,10 +327,6 @@ impl BatchSource for ClusterBatches {
     }
 
     fn progress(&self) -> f64 {
-        if self.left == 0 || self.units == 0 {
-            return 1.0;
-        }
-        let open = self.todo.len() + self.pages.iter().flatten().count();
-        1.0 - (open.min(self.units) as f64 / self.units as f64)
+        if self.left == 0 { 1.0 } else { self.todo.progress(self.pages.iter().flatten().count()) }
     }
 }

@@ -27,6 +27,8 @@ use crate::choice::{Candidates, ReplicaOrder};
 use crate::front::Front;
 use crate::reach::Nodes;
 use crate::role::Role;
+use crate::scan::Access;
+use crate::scan::pushed::Condition;
 use crate::scan::ranges::TokenRange;
 use crate::scan::shape::{ScanText, Shape, is_same};
 use crate::send::{Outgoing, prepared_of};
@@ -80,15 +82,27 @@ struct PreparedScan {
     metadata_id: Vec<u8>,
 }
 
+/// A statement of a scan.
+pub(crate) struct ScanStatement {
+    text: ScanText,
+    /// Two pages that need it at first wait for one PREPARE.
+    prepared: RefCell<Rc<OnceCell<PreparedScan>>>,
+}
+
+impl ScanStatement {
+    pub(crate) fn new(text: ScanText) -> ScanStatement {
+        ScanStatement { text, prepared: RefCell::default() }
+    }
+}
+
 /// A scan on one core.
 pub(crate) struct CoreScan {
     pub(crate) front: Rc<Front>,
     pub(crate) role: Rc<Role>,
     consistency: Consistency,
     pub(crate) shape: Arc<Shape>,
-    text: ScanText,
-    /// Two pages that need it at first wait for one PREPARE.
-    prepared: RefCell<Rc<OnceCell<PreparedScan>>>,
+    of_ranges: ScanStatement,
+    of_keys: ScanStatement,
     /// Bytes of pages that were received, and not converted yet.
     pub(crate) received_bytes: Arc<AtomicU64>,
 }
@@ -117,16 +131,30 @@ impl From<Refusal> for Failed {
 }
 
 impl CoreScan {
+    /// Creates a scan with the connections of `access`, on its core. `clustering`: conditions of
+    /// both statements.
     pub(crate) fn new(
-        front: Rc<Front>,
-        role: Rc<Role>,
-        consistency: Consistency,
+        access: &Access,
         shape: Arc<Shape>,
-        text: ScanText,
+        clustering: &[Condition],
         received_bytes: Arc<AtomicU64>,
     ) -> CoreScan {
-        let prepared = RefCell::default();
-        CoreScan { front, role, consistency, shape, text, prepared, received_bytes }
+        CoreScan {
+            front: access.front.clone(),
+            role: access.role.clone(),
+            consistency: access.consistency,
+            of_ranges: ScanStatement::new(shape.text_of_range(clustering)),
+            of_keys: ScanStatement::new(shape.text_of_key(clustering)),
+            shape,
+            received_bytes,
+        }
+    }
+
+    fn statement(&self, of: &PageOf) -> &ScanStatement {
+        match of {
+            PageOf::Range { .. } => &self.of_ranges,
+            PageOf::Key { .. } => &self.of_keys,
+        }
     }
 
     /// Reads a page, in the level of the running group. `is_wanted` is asked before each attempt.
@@ -213,8 +241,9 @@ impl CoreScan {
         request: &PageRequest,
         rows: u32,
     ) -> Result<Envelope, Failed> {
-        let prepared = self.prepared.borrow().clone();
-        let known = prepared.get_or_try_init(|| self.prepare(effective)).await?;
+        let statement = self.statement(&request.of);
+        let prepared = statement.prepared.borrow().clone();
+        let known = prepared.get_or_try_init(|| self.prepare(&statement.text, effective)).await?;
         let outgoing = self.execute(known, effective, request, rows)?;
         let answer = self.front.send_to(&self.role, &outgoing, nodes, candidates).await?;
         // The heavy lane reads rows.
@@ -224,21 +253,21 @@ impl CoreScan {
         let failure = self.failure(&answer);
         if let Some(FailureKind::Unprepared(_)) = answer.failure().map(|failure| failure.kind) {
             // The front has forgotten it, or its table was altered.
-            *self.prepared.borrow_mut() = Rc::default();
+            *statement.prepared.borrow_mut() = Rc::default();
         }
         Err(failure)
     }
 
     /// Prepares the text. Other nodes are sent it as they need it.
-    async fn prepare(&self, effective: &Rc<Effective>) -> Result<PreparedScan, Failed> {
-        let text = &self.text.text;
-        let outgoing = self.outgoing(effective, &Request::Prepare(Prepare { text, keyspace: None }))?;
-        let answer = self.front.prepare(&self.role, &outgoing, text, None, false).await?;
+    async fn prepare(&self, text: &ScanText, effective: &Rc<Effective>) -> Result<PreparedScan, Failed> {
+        let message = Prepare { text: &text.text, keyspace: None };
+        let outgoing = self.outgoing(effective, &Request::Prepare(message))?;
+        let answer = self.front.prepare(&self.role, &outgoing, &text.text, None, false).await?;
         let prepared = prepared_of(&answer).ok_or_else(|| self.failure(&answer))?;
         let unreadable = |error| Failed::Finally(self.shape.unreadable(&error));
         let markers = prepared.bind.decode().map_err(unreadable)?;
-        let is_same = markers.len() == self.text.markers.len()
-            && self.text.markers.iter().zip(&markers).all(|(own, theirs)| is_same(own, &theirs.ty));
+        let is_same = markers.len() == text.markers.len()
+            && text.markers.iter().zip(&markers).all(|(own, theirs)| is_same(own, &theirs.ty));
         if !is_same {
             return Err(Failed::Finally(self.shape.altered()));
         }
@@ -275,7 +304,8 @@ impl CoreScan {
             PageOf::Range { .. } => edges.iter().map(|edge| &edge[..]).collect(),
             PageOf::Key { parts, .. } => parts.iter().map(|part| &part[..]).collect(),
         };
-        for value in key.into_iter().chain(self.text.conditions.iter().map(|value| &value[..])) {
+        let conditions = self.statement(&request.of).text.conditions.iter();
+        for value in key.into_iter().chain(conditions.map(|value| &value[..])) {
             values.push(Value::Bytes(value)).map_err(|error| self.unsent(&error))?;
         }
         let params = QueryParams {

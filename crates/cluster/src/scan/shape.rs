@@ -14,7 +14,7 @@ use schema::names::always_quoted;
 use wire::{ColumnsRef, ReceivedRows};
 
 use crate::catalog::ClusterTable;
-use crate::scan::pushed::{Condition, Pushed};
+use crate::scan::pushed::Condition;
 
 /// Rows between two yields.
 const ROWS_PER_YIELD: usize = 64;
@@ -60,9 +60,21 @@ impl Shape {
         &self.table.def.keyspace
     }
 
-    /// Returns the statement of the scan: of one partition key if those are known, else of a range
-    /// of tokens.
-    pub(crate) fn text(&self, pushed: &Pushed) -> ScanText {
+    pub(crate) fn table(&self) -> &ClusterTable {
+        &self.table
+    }
+
+    /// Returns the statement of one partition key.
+    pub(crate) fn text_of_key(&self, clustering: &[Condition]) -> ScanText {
+        self.text(true, clustering)
+    }
+
+    /// Returns the statement of a range of tokens.
+    pub(crate) fn text_of_range(&self, clustering: &[Condition]) -> ScanText {
+        self.text(false, clustering)
+    }
+
+    fn text(&self, of_key: bool, clustering: &[Condition]) -> ScanText {
         let def = &self.table.def;
         let name = |column: &usize| always_quoted(&def.columns[*column].name);
         let list = |columns: &[usize]| columns.iter().map(name).collect::<Vec<_>>().join(", ");
@@ -70,7 +82,7 @@ impl Shape {
         let from = format!("{}.{}", always_quoted(&def.keyspace), always_quoted(&def.name));
         let mut text = format!("SELECT {} FROM {from} WHERE ", list(&self.selected));
         let mut markers: Vec<CqlType> = Vec::new();
-        if pushed.keys.is_some() {
+        if of_key {
             let equal = |column: &usize| format!("{} = ?", name(column));
             text += &key.iter().map(equal).collect::<Vec<_>>().join(" AND ");
             markers.extend(key.iter().map(|column| def.columns[*column].ty.clone()));
@@ -79,15 +91,15 @@ impl Shape {
             let _ = write!(text, "token({key}) > ? AND token({key}) <= ?");
             markers.extend([CqlType::BigInt, CqlType::BigInt]);
         }
-        for Condition { column, operator, .. } in &pushed.clustering {
+        for Condition { column, operator, .. } in clustering {
             let _ = write!(text, " AND {} {operator} ?", name(column));
             markers.push(def.columns[*column].ty.clone());
         }
-        if pushed.keys.is_none() && !pushed.clustering.is_empty() {
+        if !of_key && !clustering.is_empty() {
             // Nodes read the rows of each partition by their order all the same.
             text += " ALLOW FILTERING";
         }
-        let conditions = pushed.clustering.iter().map(|condition| condition.value.clone()).collect();
+        let conditions = clustering.iter().map(|condition| condition.value.clone()).collect();
         ScanText { text, markers, conditions }
     }
 

@@ -2,6 +2,7 @@
 
 mod nodes;
 
+use std::ops::Bound::Unbounded;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,8 +221,49 @@ fn pages_of_several_keys_wait_for_one_prepare() {
 }
 
 #[test]
+fn keys_of_a_dynamic_filter_are_read_in_place_of_ranges() {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Int64Type;
+    let lanes = start_lanes(1);
+    let nodes = Nodes::start(&lanes, 3, 3_000, |_, _| Act::Rows);
+    // Returns the keys of the rows, and the number of pages.
+    let read = |filters: Vec<Filter>| {
+        nodes.asked().clear();
+        let own = nodes.clone();
+        let mut keys = lanes.block_on(0, Group::CONTROL, move || async move {
+            let session = own.engine(&RING).await;
+            let mut source = start(&session, &whole()).expect("starts");
+            source.push_down(&filters).expect("valid bounds");
+            lanes::heavy(Group::CONTROL, async move {
+                let mut keys: Vec<i64> = Vec::new();
+                while let Some(batch) = source.next().await.expect("rows") {
+                    keys.extend(batch.column(0).as_primitive::<Int64Type>().values());
+                }
+                assert_eq!(source.progress(), 1.0);
+                keys
+            })
+            .await
+        });
+        keys.sort_unstable();
+        (keys, nodes.asked().len())
+    };
+    let any_of = |keys: Vec<i64>| {
+        let values = Some(keys.into_iter().map(bigint).collect());
+        Filter { values, ..Filter::between(0, Unbounded, Unbounded) }
+    };
+    // One page shows that the table is not small, then a page for each key.
+    assert_eq!(read(vec![any_of(vec![7, 2_999, 5_000])]), (vec![7, 2_999], 4));
+    assert_eq!(read(vec![any_of(vec![])]), (vec![], 1));
+    let (all, pages) = read(vec![any_of((0..129).collect())]);
+    assert_eq!(all.len(), 3_000, "as many keys as that are no less work");
+    assert!(pages > 32);
+    assert_eq!(read(vec![Filter::equal(1, int(0))]).0.len(), 3_000, "no condition on the key");
+    lanes.shutdown();
+}
+
+#[test]
 fn conditions_on_clustering_columns_and_columns_are_pushed_down() {
-    use std::ops::Bound::{Excluded, Included, Unbounded};
+    use std::ops::Bound::{Excluded, Included};
     let lanes = start_lanes(1);
     let nodes = Nodes::start(&lanes, 3, 10, |_, _| Act::Rows);
     let check = |filters: Vec<Filter>, columns: Vec<usize>, expected: &str, values: usize| {
