@@ -34,6 +34,8 @@ def reading(bench, fronts):
         found[f"front {number} descriptors"] = len(list(process.joinpath("fd").iterdir()))
         with cluster(front) as driver:
             session = driver.connect()
+            # The driver reads the schema when it connects, and the table is a moment old.
+            time.sleep(1)
             rows = list(session.execute("SELECT * FROM system.nodes"))
             found[f"front {number} requests in flight at nodes"] = sum(row.in_flight for row in rows)
             found[f"front {number} requests waiting"] = sum(row.queued for row in rows)
