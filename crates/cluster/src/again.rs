@@ -11,9 +11,8 @@ use lanes::sync::oneshot;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use wire::{Prepare, Request, Version};
 
-use crate::prepared::RemotePlan;
+use crate::prepared::{RemotePlan, prepared_of};
 use crate::role::Role;
-use crate::send::prepared_of;
 
 /// A statement that is being prepared at a node.
 #[derive(Clone, PartialEq, Eq, Hash)]

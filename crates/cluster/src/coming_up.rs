@@ -5,35 +5,22 @@
 //!    least until all cores are done, at most for [`PREPARED_WITHIN`].
 //! 2. Each core sees the new count at its next division, and takes over those of its most used
 //!    statements that no other core has taken over: [`PREPARED_MAX`] over all cores.
-//! 3. It prepares them in the name of a role with sessions that has used them on this core, because
-//!    the node checks the role's rights: [`IN_FLIGHT_MAX`] at a time over all cores, with at most
-//!    one login at a time, so that logins of requests go on. It does so in the group of the front,
-//!    beside the window.
+//! 3. It prepares them (`preparation.rs`).
 //!
 //! A node that goes down ends that. Statements that could not be prepared, or that are not among
 //! the most used ones, are prepared when the node answers UNPREPARED (`again.rs`).
 
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use lanes::Group;
 use rustc_hash::FxHashSet;
 
-use crate::Refusal;
-use crate::again::{Preparing, keyspace_to_prepare};
 use crate::prepared::UsedPlan;
-use crate::shared::Shared;
 
 /// Statements that are prepared at a node that comes up, at most, over all cores.
 pub(crate) const PREPARED_MAX: usize = 1000;
 
-/// PREPAREs in flight, at most, over all cores; at least one on each.
-const IN_FLIGHT_MAX: usize = 32;
-
 /// Time after which the rest is left to requests.
-const PREPARED_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const PREPARED_WITHIN: Duration = Duration::from_secs(10);
 
 /// State of a node that has come up, which all cores share.
 #[derive(Default)]
@@ -97,68 +84,9 @@ impl ComingUp {
     }
 }
 
-/// Preparations of one core at a node. Dropping them counts the core as done.
-pub(crate) struct Preparation {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) preparing: Rc<Preparing>,
-    pub(crate) node: SocketAddr,
-    /// Number of the time that the node has come up.
-    pub(crate) count: u64,
-    /// Statements of this core, the most used ones first.
-    pub(crate) used: Rc<[UsedPlan]>,
-}
-
-impl Preparation {
-    /// Starts to prepare.
-    pub(crate) fn start(self) {
-        let preparing = async move {
-            // PREPAREs that are still in flight then go on.
-            let _ = lanes::time::timeout(PREPARED_WITHIN, self.run()).await;
-        };
-        lanes::spawn(Group::CONTROL, preparing).detach();
-    }
-
-    async fn run(&self) {
-        let at_once = (IN_FLIGHT_MAX / lanes::cores()).max(1);
-        let mut own = self.used.iter();
-        // Connections that were refused, by role, version and keyspace.
-        let mut refused = FxHashSet::default();
-        loop {
-            let taken = self.shared.windows.take_statements(self.node, self.count, &mut own, at_once);
-            if taken.is_empty() {
-                return;
-            }
-            let mut in_flight = Vec::with_capacity(taken.len());
-            for UsedPlan { plan, role, version } in taken {
-                let Some(role) = role.upgrade().filter(|role| !role.is_ended()) else { continue };
-                let keyspace = keyspace_to_prepare(plan, *version);
-                let key = (Rc::as_ptr(&role), *version, keyspace.clone());
-                if refused.contains(&key) {
-                    continue;
-                }
-                match role.connection(self.node, *version, keyspace.as_ref()).await {
-                    Ok(_) => in_flight.push(self.preparing.start(&role, *version, self.node, plan)),
-                    Err(Refusal::Unreachable(_)) => return,
-                    Err(_) => drop(refused.insert(key)),
-                }
-            }
-            for prepared in in_flight {
-                let _ = prepared.await;
-            }
-            lanes::yield_now().await;
-        }
-    }
-}
-
-impl Drop for Preparation {
-    fn drop(&mut self) {
-        self.shared.windows.core_done(self.node, self.count);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::rc::Weak;
+    use std::rc::{Rc, Weak};
 
     use wire::Version;
 

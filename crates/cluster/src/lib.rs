@@ -41,6 +41,7 @@ mod node;
 mod nodes;
 mod open;
 mod part;
+mod preparation;
 mod prepared;
 mod reach;
 mod reader;

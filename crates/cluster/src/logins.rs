@@ -1,6 +1,6 @@
-//! Places for logins and connections at nodes, on one core. A login costs a node 50 to 100 ms of CPU
-//! (bcrypt), so that a front which opens all its connections at once would keep a node from its
-//! work. Each connection costs a node memory.
+//! Places for logins and connections at nodes, on one core. A login costs a node 50 to 100 ms of
+//! CPU (bcrypt), so that a front which opens all its connections at once would keep a node from
+//! its work. Each connection costs a node memory.
 //!
 //! Cores divide the connections to a node evenly, without a message between them. Sessions spread
 //! over the cores, and the connections of their roles with them.

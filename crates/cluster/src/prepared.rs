@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use wire::Version;
+use wire::{Envelope, Prepared, Response, ResultKind, Version};
 
 use crate::key::RoutingKey;
 use crate::role::Role;
@@ -258,6 +258,17 @@ impl CorePlans {
         if self.removed.replace(removed) != removed {
             self.by_id.borrow_mut().clear();
         }
+    }
+}
+
+/// Returns the statement that a node has prepared.
+pub(crate) fn prepared_of(answer: &Envelope) -> Option<Prepared<'_>> {
+    if answer.result_kind() != Some(ResultKind::Prepared) {
+        return None;
+    }
+    match answer.response().ok()? {
+        Response::Prepared(prepared) => Some(prepared),
+        _ => None,
     }
 }
 

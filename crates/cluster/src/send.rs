@@ -11,17 +11,14 @@ use bytes::Bytes;
 use rustc_hash::FxBuildHasher;
 use sched::control::ClassId;
 use schema::Token;
-use wire::{
-    Envelope, Failure, FailureKind, Flags, Opcode, Prepared, Query, Request, Response, ResultKind, Values,
-    Version,
-};
+use wire::{Envelope, Failure, FailureKind, Flags, Opcode, Query, Request, ResultKind, Values, Version};
 use workload::Effective;
 
 use crate::Refusal;
 use crate::choice::{Candidates, ReplicaOrder};
 use crate::front::Front;
 use crate::key::RoutingKey;
-use crate::prepared::{RemotePlan, StatementClass};
+use crate::prepared::{RemotePlan, StatementClass, prepared_of};
 use crate::reach::Nodes;
 use crate::role::Role;
 
@@ -268,16 +265,5 @@ fn is_away(failure: &Failure) -> bool {
         FailureKind::Bootstrapping => true,
         FailureKind::Overloaded => failure.message == SHUTTING_DOWN,
         _ => false,
-    }
-}
-
-/// Returns the statement that a node has prepared.
-pub(crate) fn prepared_of(answer: &Envelope) -> Option<Prepared<'_>> {
-    if answer.result_kind() != Some(ResultKind::Prepared) {
-        return None;
-    }
-    match answer.response().ok()? {
-        Response::Prepared(prepared) => Some(prepared),
-        _ => None,
     }
 }

@@ -1115,8 +1115,8 @@ fn connection_with_a_request_in_flight_is_not_closed_for_another() {
     });
 }
 
-/// A node that knows the statements that it was asked to prepare, and counts its answers UNPREPARED.
-/// The id of a statement is its text. `holds`: true while it holds the PREPAREs.
+/// A node that knows the statements that it was asked to prepare, and counts its answers
+/// UNPREPARED. The id of a statement is its text. `holds`: true while it holds the PREPAREs.
 #[derive(Clone, Default)]
 struct Memory {
     known: Rc<RefCell<BTreeSet<String>>>,

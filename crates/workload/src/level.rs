@@ -290,14 +290,15 @@ impl Level {
     }
 
     /// Sets the use of the nodes of a cluster: the time for which its requests from `core` were in
-    /// flight there so far, and its part of the windows of all nodes, in places. Call it on the fast
-    /// lane of `core` only.
+    /// flight there so far, and its part of the windows of all nodes, in places. Call it on the
+    /// fast lane of `core` only.
     pub fn set_node_use(&self, core: usize, time_ns: u64, places: u32) {
         self.cores[core].node_ns.store(time_ns, Relaxed);
         self.cores[core].node_places.store(places, Relaxed);
     }
 
-    /// Returns the time for which its requests from `core` were in flight at nodes of a cluster, ns.
+    /// Returns the time for which its requests from `core` were in flight at nodes of a cluster,
+    /// ns.
     pub(crate) fn node_ns(&self, core: usize) -> u64 {
         self.cores[core].node_ns.load(Relaxed)
     }

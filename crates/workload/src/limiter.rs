@@ -10,9 +10,9 @@
 //!   active levels ────┘                          (of each core)  └─▶ core 1: …
 //! ```
 //!
-//! In front of a cluster, the time of requests at nodes counts as time at the device. And a level has
-//! at most [`NODE_PARTS_MAX`] times its part of the windows of nodes in flight: one part is at the
-//! nodes, and as much waits for them. The rest stays in its sockets, where it costs no memory.
+//! In front of a cluster, the time of requests at nodes counts as time at the device. And a level
+//! has at most [`NODE_PARTS_MAX`] times its part of the windows of nodes in flight: one part is at
+//! the nodes, and as much waits for them. The rest stays in its sockets, where it costs no memory.
 //!
 //! Limits: without a level to limit, entitlements are up to [`IDLE`] old. Work is measured over all
 //! cores, because a statement works where its data is. The entitlement counts the levels of users

@@ -25,13 +25,14 @@ use workload::Effective;
 use crate::Refusal;
 use crate::choice::{Candidates, ReplicaOrder};
 use crate::front::Front;
+use crate::prepared::prepared_of;
 use crate::reach::Nodes;
 use crate::role::Role;
 use crate::scan::Access;
 use crate::scan::pushed::Condition;
 use crate::scan::ranges::TokenRange;
 use crate::scan::shape::{ScanText, Shape, is_same};
-use crate::send::{Outgoing, prepared_of};
+use crate::send::Outgoing;
 
 /// Attempts after a failed one.
 const RETRIES: u32 = 3;
