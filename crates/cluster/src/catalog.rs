@@ -211,6 +211,7 @@ fn table(row: TableRow, columns: Vec<ColumnRow>, types: &Types) -> Option<(Table
         columns: defs,
         options: TableOptions::default(),
         data: None,
+        dropped: Default::default(),
     };
     def.sort_columns();
     (0..).zip(&mut def.columns).for_each(|(id, column)| column.id = id);

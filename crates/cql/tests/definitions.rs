@@ -18,6 +18,7 @@ fn table(columns: Vec<ColumnDef>, options: TableOptions) -> TableDef {
         columns,
         next_column_id: 9,
         data: None,
+        dropped: Default::default(),
         options,
     }
 }

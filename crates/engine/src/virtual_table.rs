@@ -104,6 +104,7 @@ impl VirtualTable {
             name: name.to_owned(),
             next_column_id: columns.len() as u32,
             data: None,
+            dropped: Default::default(),
             columns,
             options: TableOptions::default(),
         };

@@ -37,7 +37,7 @@ pub enum ClusteringOrder {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ColumnDef {
     /// Number of the column in its table. It is not reused after DROP, so that cells of a dropped
-    /// column stay hidden.
+    /// column stay hidden, unless the column is added again: see [`DroppedColumn`].
     pub id: u32,
     /// Its name.
     pub name: String,
@@ -45,6 +45,18 @@ pub struct ColumnDef {
     pub ty: CqlType,
     /// Role in the table.
     pub kind: ColumnKind,
+}
+
+/// A column that was dropped. It may have been added again.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DroppedColumn {
+    /// Its definition.
+    pub column: ColumnDef,
+    /// Time of the drop, in microseconds. Cells with this timestamp or an earlier one are dropped.
+    pub dropped_us: i64,
+    /// True if the statement had a `USING TIMESTAMP`. Cells with later timestamps are then kept,
+    /// and the column has them if it is added again. It gets its number back for that.
+    pub keeps_later: bool,
 }
 
 /// Option of a table that is stored and shown as CQL text.
@@ -137,6 +149,9 @@ pub struct TableDef {
     /// [`TableDef::data_id`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Uuid>,
+    /// Columns that were dropped, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped: BTreeMap<String, DroppedColumn>,
 }
 
 impl TableDef {

@@ -55,7 +55,8 @@ impl Weight {
         self.name(&def.name);
         self.name(&def.options.comment);
         self.options(&def.options.other);
-        for column in &def.columns {
+        let dropped = def.dropped.values().map(|dropped| &dropped.column);
+        for column in def.columns.iter().chain(dropped) {
             if self.is_over() {
                 return;
             }

@@ -56,6 +56,7 @@ pub use shard::commit::{Acks, Commit};
 pub use shard::repair::repair;
 pub use state::batches::{BatchInFlight, BatchesInFlight};
 pub use state::progress::WorkProgress;
+pub use state::settings::DroppedCells;
 pub use state::stats::Stats;
 pub use table::columnar::bounds::ValueRange;
 pub use table::columnar::layout::{ColumnEncoding, ColumnLayout};

@@ -198,6 +198,7 @@ mod tests {
             next_column_id: 4,
             options: TableOptions::default(),
             data: None,
+            dropped: Default::default(),
         };
         ClusterTable::of(def, opaque.to_vec())
     }

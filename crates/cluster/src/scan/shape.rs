@@ -269,6 +269,7 @@ mod tests {
             next_column_id: types.len() as u32,
             options: TableOptions { other: BTreeMap::new(), ..TableOptions::default() },
             data: None,
+            dropped: Default::default(),
         };
         let table = ClusterTable::of(def, opaque.to_vec());
         let scan = TableScan {

@@ -325,6 +325,7 @@ fn schema() -> Schema {
         next_column_id: 3,
         options: TableOptions::default(),
         data: None,
+        dropped: Default::default(),
     };
     let keyspace = KeyspaceDef { name: "ks".into(), replication: Default::default(), durable_writes: true };
     let tables = [("t".to_owned(), Arc::new(def))].into();

@@ -85,6 +85,7 @@ mod tests {
             columns: (0..2_000).map(column).collect(),
             next_column_id: 2_000,
             data: None,
+            dropped: Default::default(),
             options: TableOptions::default(),
         });
         let names = TableNames::of(def);

@@ -7,17 +7,18 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use cql::ast::{self, Statement};
 use engine::{Error, Guardrail, Guardrails, ParsedTree, Schema, SchemaChange, StatementOutcome, Warnings};
 use schema::TableDef;
-use storage::{Event, Mutation, TableId};
+use storage::{DroppedCells, Event, Mutation, TableId};
 
 use crate::bind::term;
-use crate::ddl::definition::{self, DefinitionStep, storage_options};
+use crate::ddl::definition::{self, DefinitionStep, Revived, storage_options};
+use crate::ddl::maintenance;
 use crate::heavy_lane::heavy;
 use crate::system::own_tables::{OWN_TABLES, SCHEMA_TABLE};
 use crate::table_scan::bounds::layouts;
@@ -148,13 +149,35 @@ impl Embedded {
         let define = move || {
             Warnings::collect(Warnings::NONE, async move {
                 let engine = Embedded::local();
-                let _guard = engine.definitions.lock().await;
-                engine.define_here(statement, keyspace).await
+                let mut purged = Revived::default();
+                loop {
+                    let guard = engine.definitions.lock().await;
+                    let schema = engine.current.schema();
+                    let revived = definition::revived(&schema, &statement, keyspace.as_deref());
+                    if revived.columns.is_empty() || revived == purged {
+                        return engine.define_here(statement, keyspace).await;
+                    }
+                    // Other definitions change meanwhile.
+                    drop((guard, schema));
+                    engine.purge(&revived).await?;
+                    purged = revived;
+                }
             })
         };
         let (defined, warnings) = lanes::call(0, define).await;
         warnings.give();
         defined
+    }
+
+    /// Removes the dropped cells of columns that are added again. Their later cells stay.
+    async fn purge(&self, revived: &Revived) -> Result<(), Error> {
+        if self.snapshots.dir.is_none() {
+            return Err(Error::Invalid(
+                "a column that was dropped USING TIMESTAMP cannot be added again while all data is in memory"
+                    .into(),
+            ));
+        }
+        maintenance::compact(TableId(revived.data.as_u128())).await.map(drop)
     }
 
     async fn define_here(
@@ -164,12 +187,13 @@ impl Embedded {
     ) -> Result<StatementOutcome, Error> {
         let now = self.current.schema();
         let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
+        let now_us = self.timestamps.next().now_us;
         let (known, bytes_max) = (self.definitions.bytes.take(), self.definitions.bytes_max.get());
         let (sender, weighed) = lanes::sync::cross::oneshot();
         let plan = async move {
             let used = keyspace.as_deref();
             check_sizes(&guardrails, &statement, used, &now)?;
-            let Some(step) = definition::apply(&now, &statement, used, id)? else {
+            let Some(step) = definition::apply(&now, &statement, used, id, now_us)? else {
                 return Ok(None);
             };
             check(&guardrails, &statement, used, &step.schema)?;
@@ -336,14 +360,18 @@ pub(crate) async fn drop_data(dropped: Arc<[TableId]>) -> Result<(), Error> {
     gone.map_err(storage_error)
 }
 
-/// Returns the numbers of a table's dropped columns.
-fn dropped_columns(def: &TableDef) -> Vec<u32> {
+/// Returns the cells of a table's dropped columns.
+fn dropped_columns(def: &TableDef) -> Vec<DroppedCells> {
     if def.next_column_id as usize == def.columns.len() {
         return Vec::new();
     }
     let mut present: Vec<u32> = def.columns.iter().map(|column| column.id).collect();
     present.sort_unstable();
-    (0..def.next_column_id).filter(|id| present.binary_search(id).is_err()).collect()
+    let kept = def.dropped.values().filter(|dropped| dropped.keeps_later);
+    let kept: HashMap<u32, i64> = kept.map(|dropped| (dropped.column.id, dropped.dropped_us)).collect();
+    let gone = (0..def.next_column_id).filter(|id| present.binary_search(id).is_err());
+    let up_to_us = |id| kept.get(&id).copied().unwrap_or(i64::MAX);
+    gone.map(|column| DroppedCells { column, up_to_us: up_to_us(column) }).collect()
 }
 
 fn half_changed() -> Error {

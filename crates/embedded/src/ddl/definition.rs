@@ -1,6 +1,7 @@
 //! Definition statements: from a schema and a statement to the next schema. This module neither
 //! stores nor sends anything.
 
+mod dropped;
 mod keyspaces;
 mod step;
 pub(crate) mod storage_options;
@@ -9,6 +10,7 @@ mod types;
 
 use cql::ast;
 use engine::{Error, Schema};
+use schema::DroppedColumn;
 use uuid::Uuid;
 
 use crate::system::own_tables::is_server_keyspace;
@@ -16,12 +18,14 @@ use crate::system::own_tables::is_server_keyspace;
 pub(crate) use step::{DefinitionStep, no_keyspace, no_table};
 
 /// Applies a statement. `None`: there is nothing to do (`IF EXISTS`, `IF NOT EXISTS`). `id` becomes
-/// the version of the new schema and the identity of a new table.
+/// the version of the new schema and the identity of a new table. `now_us` is the time of the
+/// statement, in microseconds.
 pub(crate) fn apply(
     now: &Schema,
     statement: &ast::Statement,
     used: Option<&str>,
     id: Uuid,
+    now_us: i64,
 ) -> Result<Option<DefinitionStep>, Error> {
     use ast::Statement as S;
     let schema = Schema { version: id, ..now.clone() };
@@ -30,13 +34,36 @@ pub(crate) fn apply(
         S::AlterKeyspace(alter) => keyspaces::alter(schema, alter),
         S::DropKeyspace(drop) => keyspaces::drop(schema, drop),
         S::CreateTable(create) => tables::create(schema, create, &keyspace_of(&create.table, used)?),
-        S::AlterTable(alter) => tables::alter(schema, alter, &keyspace_of(&alter.table, used)?),
+        S::AlterTable(alter) => tables::alter(schema, alter, &keyspace_of(&alter.table, used)?, now_us),
         S::DropTable(drop) => tables::drop(schema, drop, &keyspace_of(&drop.name, used)?),
         S::CreateType(create) => types::create(schema, create, &keyspace_of(&create.name, used)?),
         S::AlterType(alter) => types::alter(schema, alter, &keyspace_of(&alter.name, used)?),
         S::DropType(drop) => types::drop(schema, drop, &keyspace_of(&drop.name, used)?),
         _ => Err(Error::Invalid("Indexes, views, functions and triggers are not supported yet".into())),
     }
+}
+
+/// Columns that a statement adds again with the cells that their DROP has kept, and their table.
+/// The cells that it dropped must be removed first.
+#[derive(Clone, PartialEq, Default)]
+pub(crate) struct Revived {
+    /// Identity of the table's data.
+    pub(crate) data: Uuid,
+    /// The columns; none for most statements.
+    pub(crate) columns: Vec<DroppedColumn>,
+}
+
+/// Returns the columns that a statement revives.
+pub(crate) fn revived(now: &Schema, statement: &ast::Statement, used: Option<&str>) -> Revived {
+    let ast::Statement::AlterTable(alter) = statement else { return Revived::default() };
+    let ast::TableChange::Add { columns, .. } = &alter.change else { return Revived::default() };
+    let table =
+        keyspace_of(&alter.table, used).ok().and_then(|keyspace| now.table(&keyspace, &alter.table.name));
+    let Some(def) = table else { return Revived::default() };
+    let dropped = columns.iter().filter(|column| def.column(&column.name).is_none());
+    let kept =
+        dropped.filter_map(|column| def.dropped.get(&column.name)).filter(|dropped| dropped.keeps_later);
+    Revived { data: def.data_id(), columns: kept.cloned().collect() }
 }
 
 /// Checks that clients may create a keyspace with this name. The server's own keyspaces are exempt

@@ -208,7 +208,9 @@ fn check_columns(now: &TableDef, old: &TableDef) -> Result<(), Error> {
         // Key values are not stored under the column's number.
         let is_key = matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..));
         let same = |today: &ColumnDef| {
-            (is_key || today.id == column.id) && today.ty == column.ty && today.kind == column.kind
+            let same_cells =
+                today.id == column.id && now.dropped.get(&column.name) == old.dropped.get(&column.name);
+            (is_key || same_cells) && today.ty == column.ty && today.kind == column.kind
         };
         match now.column(&column.name) {
             Some((_, today)) if same(today) => {}

@@ -5,6 +5,7 @@ mod collections;
 mod common;
 mod conditions;
 mod counters;
+mod dropped_columns;
 mod options;
 mod scenario;
 mod user_types;

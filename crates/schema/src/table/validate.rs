@@ -284,6 +284,7 @@ mod tests {
             columns: columns.iter().enumerate().map(column).collect(),
             next_column_id: columns.len() as u32,
             data: None,
+            dropped: Default::default(),
             options: TableOptions::default(),
         }
     }

@@ -36,6 +36,7 @@ fn table(name: String) -> TableDef {
         name,
         next_column_id: COLUMNS as u32,
         data: None,
+        dropped: Default::default(),
         columns: (0..COLUMNS).map(column).collect(),
         options: TableOptions::default(),
     }

@@ -11,6 +11,7 @@ use crate::model::partition::{Full, Partition, PartitionRows};
 use crate::model::reconcile::floor_of;
 use crate::model::row::{EncodedRow, RowBuilder};
 use crate::model::{CellRef, CellValue, Deletion, Liveness};
+use crate::state::settings::DroppedCells;
 
 /// The rules of one job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,8 +20,8 @@ pub(crate) struct Purge {
     pub(crate) now_s: u32,
     /// Tombstones made before this second are removed; 0 keeps all.
     pub(crate) forget_before_s: u32,
-    /// Dropped columns, ascending. No reader sees their cells, so these are removed.
-    pub(crate) dropped: Arc<[u32]>,
+    /// Cells of dropped columns, ascending by column. No reader sees them, so they are removed.
+    pub(crate) dropped: Arc<[DroppedCells]>,
 }
 
 impl Purge {
@@ -28,8 +29,9 @@ impl Purge {
         deletion.deleted_at_s >= self.forget_before_s
     }
 
-    fn is_dropped(&self, column: u32) -> bool {
-        !self.dropped.is_empty() && self.dropped.binary_search(&column).is_ok()
+    fn is_dropped(&self, cell: &CellRef<'_>) -> bool {
+        let found = self.dropped.binary_search_by_key(&cell.column, |dropped| dropped.column);
+        found.is_ok_and(|at| cell.timestamp <= self.dropped[at].up_to_us)
     }
 
     /// Returns true if nothing in a partition is dead or shadowed, so that every rule keeps all of
@@ -48,7 +50,7 @@ impl Purge {
         let (head, mut cells) = row.open();
         let marked = head.marker.is_some_and(|marker| marker.is_live(self.now_s));
         let stays = head.deletion.is_none() && (marked || head.marker.is_none() && !row.is_empty());
-        stays && cells.all(|cell| cell.is_live(self.now_s) && !self.is_dropped(cell.column))
+        stays && cells.all(|cell| cell.is_live(self.now_s) && !self.is_dropped(&cell))
     }
 
     /// Returns what the rules leave of a partition; `None` if that is empty.
@@ -99,7 +101,7 @@ impl Purge {
         let shadowed = |timestamp: i64| floor != i64::MIN && timestamp <= floor;
         let (deletion, marker) = (row.deletion(), row.marker());
         let clean = |cell: CellRef<'_>| {
-            !shadowed(cell.timestamp) && cell.is_live(self.now_s) && !self.is_dropped(cell.column)
+            !shadowed(cell.timestamp) && cell.is_live(self.now_s) && !self.is_dropped(&cell)
         };
         let marker_stays = marker.is_none_or(|l| !shadowed(l.timestamp) && l.is_live(self.now_s));
         if deletion.is_none() && marker_stays && row.cells().all(clean) {
@@ -121,7 +123,7 @@ impl Purge {
     }
 
     fn cell<'a>(&self, cell: CellRef<'a>, shadowed: &impl Fn(i64) -> bool) -> Option<CellRef<'a>> {
-        if self.is_dropped(cell.column) {
+        if self.is_dropped(&cell) {
             return None;
         }
         let gone_at_s = match cell.value {

@@ -28,6 +28,7 @@ use crate::model::{Change, Mutation, TableId};
 use crate::options::TableOptions;
 use crate::shard::commit::{Acks, Commit};
 use crate::state::ShardState;
+use crate::state::settings::DroppedCells;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::store::FileStore;
 
@@ -281,9 +282,8 @@ impl Shard {
         self.state.borrow_mut().settings.describe(table, columns);
     }
 
-    /// Sets the dropped columns of a table: compactions omit their cells. Column numbers are never
-    /// reused.
-    pub fn forget_columns(&self, table: TableId, columns: Vec<u32>) {
+    /// Sets the dropped columns of a table: flushes and compactions omit these cells.
+    pub fn forget_columns(&self, table: TableId, columns: Vec<DroppedCells>) {
         self.state.borrow_mut().settings.forget_columns(table, columns);
     }
 

@@ -11,6 +11,24 @@ use crate::options::{StorageOptions, TableOptions};
 use crate::state::batches::BatchesInFlight;
 use crate::table::columnar::layout::ColumnLayout;
 
+/// Cells of a dropped column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DroppedCells {
+    /// The column.
+    pub column: u32,
+    /// The greatest timestamp of dropped cells, in microseconds. Later ones stay: they are seen
+    /// again if the column is added again.
+    pub up_to_us: i64,
+}
+
+impl DroppedCells {
+    /// Returns all cells of a column.
+    #[must_use]
+    pub fn all(column: u32) -> DroppedCells {
+        DroppedCells { column, up_to_us: i64::MAX }
+    }
+}
+
 /// The settings of a shard's tables.
 #[derive(Debug, Default)]
 pub(crate) struct TableSettings {
@@ -21,8 +39,8 @@ pub(crate) struct TableSettings {
     configured: FxHashMap<TableId, TableOptions>,
     /// Layouts of columns by table, in ascending order of columns.
     layouts: FxHashMap<TableId, Arc<[ColumnLayout]>>,
-    /// Dropped columns by table, in ascending order.
-    dropped_columns: FxHashMap<TableId, Arc<[u32]>>,
+    /// Cells of dropped columns by table, in ascending order of columns.
+    dropped_columns: FxHashMap<TableId, Arc<[DroppedCells]>>,
     /// Names of tables for reports.
     names: FxHashMap<TableId, Arc<str>>,
 }
@@ -57,13 +75,13 @@ impl TableSettings {
         self.layouts.insert(id, columns.into());
     }
 
-    /// Returns the dropped columns of a table, in ascending order.
-    pub(crate) fn dropped_columns(&self, id: TableId) -> Arc<[u32]> {
+    /// Returns the cells of a table's dropped columns, in ascending order of columns.
+    pub(crate) fn dropped_columns(&self, id: TableId) -> Arc<[DroppedCells]> {
         self.dropped_columns.get(&id).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn forget_columns(&mut self, id: TableId, mut columns: Vec<u32>) {
-        columns.sort_unstable();
+    pub(crate) fn forget_columns(&mut self, id: TableId, mut columns: Vec<DroppedCells>) {
+        columns.sort_by_key(|dropped| dropped.column);
         self.dropped_columns.insert(id, columns.into());
     }
 

@@ -195,10 +195,25 @@ fn compaction_omits_dropped_columns() {
     put(&shard, 99, 2, 5, None);
     flush(&shard);
     assert_eq!(shard.stats().file_cells, 101);
-    shard.forget_columns(TABLE, vec![2, 0]);
+    shard.forget_columns(TABLE, vec![DroppedCells::all(2), DroppedCells::all(0)]);
     block_on(shard.compact_all(TABLE)).unwrap();
     assert_eq!(shard.stats().file_cells, 50);
     assert!(is_there(&shard, 7) && !is_there(&shard, 99));
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn compaction_keeps_later_cells_of_a_dropped_column() {
+    let sim = at(NOW_S);
+    let shard = open(&sim, &of(options().table)).unwrap();
+    for timestamp in 1..=9 {
+        put(&shard, timestamp as i64, 2, timestamp, None);
+    }
+    flush(&shard);
+    shard.forget_columns(TABLE, vec![DroppedCells { column: 2, up_to_us: 5 }]);
+    block_on(shard.compact_all(TABLE)).unwrap();
+    let left: Vec<i64> = (1..=9).filter(|number| is_there(&shard, *number)).collect();
+    assert_eq!(left, [6, 7, 8, 9]);
     block_on(shard.shutdown()).unwrap();
 }
 

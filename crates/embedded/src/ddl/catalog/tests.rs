@@ -120,7 +120,7 @@ fn long_definitions_do_not_block_other_changes() {
 fn change_writes_only_changed_rows() {
     let apply = |schema: &Schema, text: &str| {
         let statement = ParsedTree::parse(text).expect("parses");
-        let step = definition::apply(schema, &statement, Some("ks"), Uuid::from_u128(7));
+        let step = definition::apply(schema, &statement, Some("ks"), Uuid::from_u128(7), 1);
         step.expect(text).expect("there is something to do").schema
     };
     let mut schema = apply(&Schema::default(), KEYSPACE);
@@ -150,7 +150,7 @@ fn change_writes_only_changed_rows() {
 fn fields_are_added_to_an_old_type_unless_keys_have_its_values() {
     let apply = |schema: &Schema, text: &str| {
         let statement = ParsedTree::parse(text).expect("parses");
-        let step = definition::apply(schema, &statement, Some("ks"), Uuid::from_u128(7));
+        let step = definition::apply(schema, &statement, Some("ks"), Uuid::from_u128(7), 1);
         step.map(|step| step.expect("there is something to do").schema)
     };
     let check = |table: &str, refused: bool| {
@@ -334,6 +334,7 @@ fn with_wide(now: &Schema, tables: usize, columns: usize) -> Schema {
         name: format!("t{at}"),
         next_column_id: columns as u32,
         data: None,
+        dropped: Default::default(),
         columns: (0..columns).map(column).collect(),
         options: schema::TableOptions::default(),
     };

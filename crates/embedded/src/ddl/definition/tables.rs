@@ -8,8 +8,8 @@ use engine::{Error, Schema, SchemaTarget};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, TableOptions};
 
 use super::step::{DefinitionStep, changed, no_keyspace, no_table, plain};
-use super::storage_options;
 use super::types::resolve;
+use super::{dropped, storage_options};
 
 /// Creates a table. Its identity is the version of the schema.
 pub(super) fn create(
@@ -33,12 +33,13 @@ pub(super) fn alter(
     mut schema: Schema,
     alter: &ast::AlterTable,
     keyspace: &str,
+    now_us: i64,
 ) -> Result<Option<DefinitionStep>, Error> {
     let Some(table) = schema.table(keyspace, &alter.table.name) else {
         return if alter.if_exists { Ok(None) } else { Err(no_table(keyspace, &alter.table.name)) };
     };
     let mut def = TableDef::clone(table);
-    alter_table(&schema, &mut def, &alter.change)?;
+    alter_table(&schema, &mut def, &alter.change, now_us)?;
     tables_mut(&mut schema, keyspace)?.insert(def.name.clone(), Arc::new(def));
     changed(schema, "UPDATED", SchemaTarget::Table, keyspace, &alter.table.name)
 }
@@ -94,6 +95,7 @@ fn new_table(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Resu
         name: create.table.name.clone(),
         next_column_id: columns.len() as u32,
         data: None,
+        dropped: Default::default(),
         columns,
         options: TableOptions::default(),
     };
@@ -188,7 +190,12 @@ fn table_options(def: &mut TableDef, options: &ast::OptionList) -> Result<(), Er
     Ok(())
 }
 
-fn alter_table(schema: &Schema, def: &mut TableDef, change: &ast::TableChange) -> Result<(), Error> {
+fn alter_table(
+    schema: &Schema,
+    def: &mut TableDef,
+    change: &ast::TableChange,
+    now_us: i64,
+) -> Result<(), Error> {
     match change {
         ast::TableChange::Add { if_not_exists, columns } => {
             for column in columns {
@@ -198,27 +205,14 @@ fn alter_table(schema: &Schema, def: &mut TableDef, change: &ast::TableChange) -
                     }
                     return Err(Error::Invalid(format!("Column with name '{}' already exists", column.name)));
                 }
-                let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
                 let ty = resolve(schema, &def.keyspace, &column.ty)?;
-                def.columns.push(ColumnDef { id: def.next_column_id, name: column.name.clone(), ty, kind });
-                def.next_column_id += 1;
+                dropped::add(def, column, ty)?;
             }
         }
-        ast::TableChange::Drop { if_exists, columns, .. } => {
+        ast::TableChange::Drop { if_exists, columns, timestamp } => {
+            let timestamp = timestamp.as_ref().map(dropped::timestamp).transpose()?;
             for name in columns {
-                match def.column(name) {
-                    Some((at, c)) if matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) => {
-                        def.columns.remove(at);
-                    }
-                    Some(_) => return Err(Error::Invalid(format!("Cannot drop PRIMARY KEY column {name}"))),
-                    None if *if_exists => {}
-                    None => {
-                        return Err(Error::Invalid(format!(
-                            "Column {name} was not found in table {}.{}",
-                            def.keyspace, def.name
-                        )));
-                    }
-                }
+                dropped::drop(def, name, *if_exists, timestamp, now_us)?;
             }
         }
         ast::TableChange::Rename { if_exists, columns } => {

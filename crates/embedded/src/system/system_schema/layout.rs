@@ -61,6 +61,19 @@ fn filled() -> Vec<Layout> {
         real("tables", 1, &tables, rows::tables),
         real("columns", 2, &COLUMNS, rows::columns),
         real(
+            "dropped_columns",
+            2,
+            &[
+                ("keyspace_name", "text"),
+                ("table_name", "text"),
+                ("column_name", "text"),
+                ("dropped_time", "timestamp"),
+                ("kind", "text"),
+                ("type", "text"),
+            ],
+            rows::dropped_columns,
+        ),
+        real(
             "types",
             1,
             &[
@@ -109,11 +122,6 @@ fn always_empty() -> Vec<Layout> {
         empty("triggers", &["table_name", "trigger_name"], &[("options", TEXT_MAP)]),
         empty("indexes", &["table_name", "index_name"], &[("kind", "text"), ("options", TEXT_MAP)]),
         empty("views", &["view_name"], &view_columns()),
-        empty(
-            "dropped_columns",
-            &["table_name", "column_name"],
-            &[("dropped_time", "timestamp"), ("kind", "text"), ("type", "text")],
-        ),
     ]
 }
 

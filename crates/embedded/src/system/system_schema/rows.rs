@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::{Keyspace, RowChunks, Schema, VIRTUAL_KEYSPACES};
-use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, UdtType, value};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, DroppedColumn, TableDef, UdtType, value};
 
 use super::options::{self, text_map};
 
@@ -186,6 +186,51 @@ fn column_rows(def: Arc<TableDef>) -> impl Iterator<Item = Vec<SchemaRow>> {
             chunk.iter().map(|column| column_row(&def, &def.columns[*column])).collect();
         (!rows.is_empty()).then_some(rows)
     })
+}
+
+pub(super) fn dropped_columns(snapshot: &Snapshot) -> RowChunks {
+    Box::new(real_defs(snapshot).flat_map(|def| {
+        let mut last: Option<String> = None;
+        std::iter::from_fn(move || {
+            let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let chunk = def.dropped.range::<str, _>((after, Bound::Unbounded)).take(CHUNK_ROWS);
+            let rows: Vec<SchemaRow> = chunk.map(|(_, dropped)| dropped_row(&def, dropped)).collect();
+            last = def
+                .dropped
+                .range::<str, _>((after, Bound::Unbounded))
+                .take(CHUNK_ROWS)
+                .last()
+                .map(|(name, _)| name.clone());
+            (!rows.is_empty()).then_some(rows)
+        })
+    }))
+}
+
+fn dropped_row(def: &TableDef, dropped: &DroppedColumn) -> SchemaRow {
+    let column = &dropped.column;
+    let kind = if column.kind == ColumnKind::Static { "static" } else { "regular" };
+    vec![
+        text(&def.keyspace),
+        text(&def.name),
+        text(&column.name),
+        Some(Bytes::copy_from_slice(&(dropped.dropped_us / 1000).to_be_bytes())),
+        text(kind),
+        text(&type_text(&without_names(&column.ty))),
+    ]
+}
+
+/// Returns the type with tuples in place of user types, which may have been dropped as well.
+fn without_names(ty: &CqlType) -> CqlType {
+    let boxed = |inner: &CqlType| Box::new(without_names(inner));
+    match ty {
+        CqlType::List(e) => CqlType::List(boxed(e)),
+        CqlType::Set(e) => CqlType::Set(boxed(e)),
+        CqlType::Map(k, v) => CqlType::Map(boxed(k), boxed(v)),
+        CqlType::Tuple(fields) => CqlType::Tuple(fields.iter().map(without_names).collect()),
+        CqlType::Udt(udt) => CqlType::Tuple(udt.fields.iter().map(|(_, ty)| without_names(ty)).collect()),
+        CqlType::Frozen(inner) => CqlType::Frozen(boxed(inner)),
+        scalar => scalar.clone(),
+    }
 }
 
 fn column_row(def: &TableDef, column: &ColumnDef) -> SchemaRow {

@@ -33,6 +33,7 @@ fn schema() -> Arc<Schema> {
         ],
         next_column_id: 4,
         data: None,
+        dropped: Default::default(),
         options: TableOptions {
             comment: "it's".into(),
             default_time_to_live: 60,

@@ -31,6 +31,7 @@ fn def() -> TableDef {
         columns: COLUMNS.iter().enumerate().map(column).collect(),
         next_column_id: COLUMNS.len() as u32,
         data: None,
+        dropped: Default::default(),
         options: TableOptions::default(),
     }
 }

@@ -155,7 +155,7 @@ impl Machine {
     pub(super) fn configure(&self) {
         for shard in &self.shards {
             for (table, dropped) in &self.tables {
-                shard.forget_columns(*table, dropped.iter().copied().collect());
+                shard.forget_columns(*table, dropped.iter().copied().map(DroppedCells::all).collect());
             }
         }
     }
