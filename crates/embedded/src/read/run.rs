@@ -275,8 +275,8 @@ impl Reading {
         Ok(StatementOutcome::Rows(chunk.rows))
     }
 
-    /// Reads the named partitions in the order of their keys. Returns the position to continue from,
-    /// if there are more rows.
+    /// Reads the named partitions in the order of their keys. Returns the position to continue
+    /// from, if there are more rows.
     async fn by_keys(
         &self,
         engine: &Rc<Embedded>,

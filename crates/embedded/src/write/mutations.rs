@@ -327,6 +327,18 @@ fn misplaced(statement: &str) -> Error {
     ))
 }
 
+/// Returns Cassandra's error if a conditional DELETE that names no row deletes or tests one.
+fn check_statics_alone(deletes_rows: bool, tests_rows: bool) -> Result<(), Error> {
+    let to = match (deletes_rows, tests_rows) {
+        (true, _) => "delete non static columns",
+        (false, true) => "use IF condition on non static columns",
+        (false, false) => return Ok(()),
+    };
+    Err(Error::Invalid(format!(
+        "DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to {to}"
+    )))
+}
+
 /// Prepares a DELETE.
 pub(crate) fn delete(
     names: &TableNames,
@@ -356,17 +368,14 @@ pub(crate) fn delete(
     }
     let restrictions = restrict(names, &delete.relations, binder, false)?;
     let whole_row = restrictions.clustering.len() == def.clustering().count();
-    check_where(def, &restrictions, whole_row || regulars.is_empty())?;
+    let is_conditional = !matches!(delete.condition, ast::IfClause::None);
+    check_where(def, &restrictions, whole_row || regulars.is_empty() || is_conditional)?;
     let tests_rows = tests_rows(names, &delete.condition)?;
     if regulars.is_empty() && !statics.is_empty() && !tests_rows && restrictions.names_rows() {
         return Err(misplaced("DELETE"));
     }
-    if tests_rows && !whole_row {
-        return Err(Error::Invalid(
-            "DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to use IF \
-             condition on non static columns"
-                .into(),
-        ));
+    if is_conditional && !whole_row {
+        check_statics_alone(statics.is_empty() || !regulars.is_empty(), tests_rows)?;
     }
     let act = match delete.targets.is_empty() {
         true => Act::Delete,

@@ -66,8 +66,8 @@ fn conditions_test_collections_and_static_columns() {
         ("SELECT f, m FROM t WHERE k = 1", "{a: 5, b: 6},{'x': 1}"),
         (
             "DELETE FROM t WHERE k = 1 IF EXISTS",
-            "! Statements must restrict all PRIMARY KEY columns with equality relations in order to use \
-             IF condition on non static columns, but column 'c' is not restricted",
+            "! DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to delete \
+             non static columns",
         ),
     ]);
 }
@@ -135,7 +135,8 @@ fn failed_conditions_on_static_columns_return_a_row() {
 
 #[test]
 fn conditions_of_static_columns_need_no_clustering_key() {
-    let misplaced = "! Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns";
+    let misplaced = "! Invalid restrictions on clustering columns since the UPDATE statement modifies only \
+                     static columns";
     check(&[
         STATICS,
         ("UPDATE t SET s = 1 WHERE k = 1 IF v = 5", "! Some clustering keys are missing: c"),
@@ -151,6 +152,11 @@ fn conditions_of_static_columns_need_no_clustering_key() {
             "! DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to use IF \
              condition on non static columns",
         ),
+        (
+            "DELETE v FROM t WHERE k = 1 IF s = 1",
+            "! DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to delete \
+             non static columns",
+        ),
         ("DELETE s FROM t WHERE k = 1 AND c = 1 IF v = 1", "false"),
     ]);
 }
@@ -162,7 +168,8 @@ fn failed_batches_return_the_rows_of_their_conditions() {
         ("INSERT INTO t (k, c, v) VALUES (5, 1, 1)", "void"),
         ("INSERT INTO t (k, c, v) VALUES (5, 2, 2)", "void"),
         (
-            "BEGIN BATCH UPDATE t SET s = 1 WHERE k = 5 IF s = 5; INSERT INTO t (k, c, v) VALUES (5, 3, 3); APPLY BATCH",
+            "BEGIN BATCH UPDATE t SET s = 1 WHERE k = 5 IF s = 5; INSERT INTO t (k, c, v) VALUES (5, 3, 3); \
+             APPLY BATCH",
             "false,5,1,null",
         ),
         (
@@ -176,7 +183,8 @@ fn failed_batches_return_the_rows_of_their_conditions() {
             "false",
         ),
         (
-            "BEGIN BATCH UPDATE t SET s = 1 WHERE k = 6 IF EXISTS; INSERT INTO t (k, c, v) VALUES (6, 3, 3); APPLY BATCH",
+            "BEGIN BATCH UPDATE t SET s = 1 WHERE k = 6 IF EXISTS; INSERT INTO t (k, c, v) VALUES (6, 3, 3); \
+             APPLY BATCH",
             "false",
         ),
         (
@@ -204,17 +212,20 @@ fn failed_batches_return_the_rows_of_their_conditions() {
             "false,5,1,3,null",
         ),
         (
-            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 8 IF s = 8; UPDATE t SET v = 9 WHERE k = 5 AND c = 2 IF \
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 8 IF s = 8; UPDATE t SET v = 9 WHERE k = 5 AND \
+             c = 2 IF \
              v = 8; APPLY BATCH",
             "false,5,2,3,2",
         ),
         (
-            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 8 IF s = 8; UPDATE t SET v = 9 WHERE k = 5 AND c = 9 IF \
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 8 IF s = 8; UPDATE t SET v = 9 WHERE k = 5 AND \
+             c = 9 IF \
              v = 8; APPLY BATCH",
             "false,5,null,3,null",
         ),
         (
-            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 2 IF v = 8; UPDATE t SET v = 9 WHERE k = 5 AND c = 1 IF \
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 5 AND c = 2 IF v = 8; UPDATE t SET v = 9 WHERE k = 5 AND \
+             c = 1 IF \
              w = 8; APPLY BATCH",
             "false,5,1,1,1 false,5,2,2,null",
         ),

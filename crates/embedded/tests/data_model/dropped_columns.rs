@@ -36,7 +36,7 @@ fn column_added_again_has_the_cells_behind_its_drop() {
         ("UPDATE d USING TIMESTAMP 250 SET m['b'] = 6 WHERE k = 5", "void"),
         ("ALTER TABLE d DROP v USING TIMESTAMP 200", "UPDATED d"),
         ("SELECT k, m FROM d WHERE k IN (1, 2, 3, 5)", "1,{'a': 1} 2,{'a': 2} 3,{'a': 3} 5,{'a': 5, 'b': 6}"),
-        // What stays must stay over a compaction.
+        // A compaction keeps the later cells.
         ("COMPACT TABLE d", "void"),
         ("ALTER TABLE d ADD v int", "UPDATED d"),
         (
@@ -78,7 +78,8 @@ fn static_column_added_again_has_the_cells_behind_its_drop() {
 fn column_is_added_again_with_a_compatible_type() {
     let refused = |name: &str, new: &str, old: &str| {
         format!(
-            "! Cannot re-add previously dropped column '{name}' of type {new}, incompatible with previous type {old}"
+            "! Cannot add a column '{name}' of type {new}, incompatible with previously dropped column '{name}' of \
+             type {old}"
         )
     };
     check(&[

@@ -1,9 +1,8 @@
 //! Columns that are dropped, and added again.
 //!
-//! A column that is added again has another number, so that its old cells stay hidden. After a DROP
-//! with `USING TIMESTAMP` cells with later timestamps are kept. The column then gets its old number
-//! back, and the caller has removed the earlier cells from storage before (see
-//! [`super::revived`]).
+//! A column that is added again has another number, so that its old cells stay hidden. After a
+//! DROP with `USING TIMESTAMP` cells with later timestamps are kept. The column then gets its old
+//! number back. The caller has removed the earlier cells from storage before (`revived`).
 //!
 //! Without `USING TIMESTAMP` the time of the statement counts. A client whose clock is fast may have
 //! written cells with later timestamps. They are dropped too.
@@ -58,19 +57,21 @@ pub(super) fn add(def: &mut TableDef, column: &ColumnDefinition, ty: CqlType) ->
     let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
     let mut id = def.next_column_id;
     if let Some(dropped) = def.dropped.get(name) {
-        let refused = |what: &str, new: String, old: String| {
-            invalid(format!(
-                "Cannot re-add previously dropped column '{name}' of {what} {new}, incompatible with previous \
-                 {what} {old}"
-            ))
-        };
         let old = &dropped.column;
         if !reads(&ty, &old.ty) {
-            return refused("type", ty.to_string(), old.ty.to_string());
+            return invalid(format!(
+                "Cannot add a column '{name}' of type {ty}, incompatible with previously dropped column '{name}' \
+                 of type {}",
+                old.ty
+            ));
         }
         if old.kind != kind {
             let shown = |kind| if kind == ColumnKind::Static { "STATIC" } else { "REGULAR" };
-            return refused("kind", shown(kind).into(), shown(old.kind).into());
+            return invalid(format!(
+                "Cannot re-add previously dropped column '{name}' of kind {}, incompatible with previous kind {}",
+                shown(kind),
+                shown(old.kind)
+            ));
         }
         if old.ty == CqlType::Counter {
             return invalid(format!("Cannot re-add previously dropped counter column {name}"));
