@@ -7,10 +7,13 @@ use std::fmt;
 pub struct SyntaxError {
     /// The problem, worded as in Cassandra, because users know those messages.
     pub message: String,
-    /// The line, counted from 1.
+    /// The line, counted from 1. 0: an error without a position, as Cassandra reports it.
     pub line: u32,
     /// The character in the line, counted from 0, like Cassandra.
     pub column: u32,
+    /// True for a text that follows Cassandra's grammar. Cassandra answers that it is invalid, without
+    /// the position.
+    pub is_invalid: bool,
 }
 
 impl SyntaxError {
@@ -21,13 +24,16 @@ impl SyntaxError {
         // Texts are at most TEXT_BYTES_MAX long, far below 2^32.
         let line = 1 + before.bytes().filter(|&b| b == b'\n').count() as u32;
         let column = before[line_start..].chars().count() as u32;
-        SyntaxError { message: message.into(), line, column }
+        SyntaxError { message: message.into(), line, column, is_invalid: false }
     }
 }
 
 impl fmt::Display for SyntaxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}:{} {}", self.line, self.column, self.message)
+        match self.is_invalid || self.line == 0 {
+            true => f.write_str(&self.message),
+            false => write!(f, "line {}:{} {}", self.line, self.column, self.message),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! keyword of CQL may name a column. Invalid input becomes a token of kind `Error`. The lexer
 //! therefore never fails, and only an error that the parser reaches is reported.
 
-use crate::duration::units_length;
+use schema::value::units_length;
 
 /// A token: a slice of the text.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,6 @@
 //! its column or an option is known. The crate therefore needs no storage and no session.
 
 pub mod ast;
-mod duration;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;

@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Error {
     /// The statement is invalid: InvalidRequest (0x2200).
     Invalid(String),
+    /// The statement has an unknown option, or a value of the wrong kind: SyntaxError (0x2000).
+    Syntax(String),
     /// An option of a keyspace or table is invalid: ConfigError (0x2300).
     Config(String),
     /// The object to create exists: AlreadyExists (0x2400).
@@ -43,6 +45,7 @@ impl fmt::Display for Error {
             Error::Stale => f.write_str("The schema changed since the statement was prepared"),
             Error::Invalid(m)
             | Error::Config(m)
+            | Error::Syntax(m)
             | Error::Unauthorized(m)
             | Error::Overloaded(m)
             | Error::ReadTimeout(m)

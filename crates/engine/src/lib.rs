@@ -67,6 +67,9 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
+/// Datacenter of an engine that runs on one machine: that of a Cassandra node by default.
+pub const DATACENTER: &str = "datacenter1";
+
 /// Most bytes of a page, unless the caller requests fewer.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 

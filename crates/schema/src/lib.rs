@@ -10,7 +10,7 @@ mod weight;
 
 pub use table::{
     ClusteringOrder, ColumnDef, ColumnKind, DefinitionError, DroppedColumn, KeyspaceDef, STORED_OPTIONS,
-    StoredOption, TableDef, TableOptions, stored_option,
+    StoredOption, TTL_SECONDS_MAX, TableDef, TableOptions, stored_option,
 };
 pub use token::{KeyError, Sharding, Token};
 pub use types::{CqlType, TypeError, UdtType};

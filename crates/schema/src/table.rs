@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::CqlType;
 
-pub use validate::{DefinitionError, NAME_CHARS_MAX};
+pub use validate::{DefinitionError, NAME_CHARS_MAX, TTL_SECONDS_MAX};
 
 /// Role of a column in its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ pub struct StoredOption {
 }
 
 /// All options that are stored as CQL text.
-pub static STORED_OPTIONS: [StoredOption; 19] = [
+pub static STORED_OPTIONS: [StoredOption; 17] = [
     without_effect("additional_write_policy"),
     with_effect("allow_auto_snapshot"),
     without_effect("bloom_filter_fp_chance"),
@@ -78,7 +78,6 @@ pub static STORED_OPTIONS: [StoredOption; 19] = [
     with_effect("compaction"),
     with_effect("compression"),
     without_effect("crc_check_chance"),
-    without_effect("dclocal_read_repair_chance"),
     without_effect("extensions"),
     with_effect("incremental_backups"),
     without_effect("max_index_interval"),
@@ -86,7 +85,6 @@ pub static STORED_OPTIONS: [StoredOption; 19] = [
     without_effect("memtable_flush_period_in_ms"),
     without_effect("min_index_interval"),
     without_effect("read_repair"),
-    without_effect("read_repair_chance"),
     without_effect("speculative_retry"),
     with_effect("tombstone_gc"),
 ];

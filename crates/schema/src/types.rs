@@ -284,6 +284,10 @@ impl fmt::Display for CqlType {
                 }
                 f.write_str(">")
             }
+            // Without quotes, `int` would be the built-in type.
+            CqlType::Udt(udt) if CqlType::scalar(&udt.name).is_some() => {
+                f.write_str(&crate::names::always_quoted(&udt.name))
+            }
             CqlType::Udt(udt) => f.write_str(&crate::names::quoted(&udt.name)),
             CqlType::Frozen(inner) => write!(f, "frozen<{inner}>"),
             scalar => f.write_str(scalar.kind_name()),

@@ -21,7 +21,7 @@ pub use check::{canonical, check};
 pub use collection::{
     Components, Elements, Pairs, components, elements, encode_list, encode_map, encode_tuple, pairs,
 };
-pub use duration::Duration;
+pub use duration::{Duration, DurationError, units_length};
 pub use error::ValueError;
 pub use key::{decode_key_part, encode_key_part, prefix_end};
 pub use literal::{Literal, from_literal, parse_text};

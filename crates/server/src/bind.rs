@@ -79,6 +79,19 @@ pub(crate) fn bind(session: &Session, text: &str, keyspace: Option<&Rc<str>>) ->
     bind_parsed(session, keyspace, ParsedTree::parse(text))
 }
 
+/// Parses the text of a PREPARE and binds it. EXECUTE checks the rights.
+pub(crate) fn bind_prepared(
+    session: &Session,
+    text: &str,
+    keyspace: Option<&Rc<str>>,
+) -> Result<Bound, Failure> {
+    let _ = lanes::spend_bytes(text.len());
+    let guardrails = session.core.engine.registry().guardrails();
+    guardrails.check(Guardrail::StatementBytes, text.len() as u64).map_err(failure::unbound)?;
+    let parsed = ParsedTree::parse(text).map_err(failure::syntax)?;
+    Bound::of(parsed, keyspace, &*session.core.engine).map_err(failure::unbound)
+}
+
 /// Checks the rights on the tables that a parsed text names.
 fn authorized(session: &Session, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<ParsedTree, Failure> {
     let parsed = parsed.map_err(failure::syntax)?;
@@ -106,24 +119,23 @@ pub(crate) async fn bind_long(
     Bound::of_long(parsed, keyspace, &*session.core.engine).await.map_err(failure::unbound)
 }
 
-/// Binds the parsed long text of a QUERY or a PREPARE, like [`bind_long`].
+/// Binds the parsed long text of a QUERY, like [`bind_long`], or of a PREPARE, whose rights EXECUTE
+/// checks.
 pub(crate) async fn bind_envelope(
     session: &Session,
     envelope: &Envelope,
     request: &CqlRequest,
     parsed: Parsed,
 ) -> Result<Bound, Failure> {
-    let keyspace = match envelope.checked_query() {
-        Ok((_, params)) => request.keyspace_of(params.keyspace),
-        Err(_) => match envelope.request() {
-            Ok(Request::Prepare(prepare)) => {
-                count_text(prepare.text.as_bytes());
-                request.keyspace_of(prepare.keyspace)
-            }
-            _ => unreachable!("the envelope was read as one of these before"),
-        },
+    if let Ok((_, params)) = envelope.checked_query() {
+        return bind_long(session, request.keyspace_of(params.keyspace).as_ref(), parsed).await;
+    }
+    let Ok(Request::Prepare(prepare)) = envelope.request() else {
+        unreachable!("the envelope was read as one of these before");
     };
-    bind_long(session, keyspace.as_ref(), parsed).await
+    count_text(prepare.text.as_bytes());
+    let (keyspace, parsed) = (request.keyspace_of(prepare.keyspace), parsed.map_err(failure::syntax)?);
+    Bound::of_long(parsed, keyspace.as_ref(), &*session.core.engine).await.map_err(failure::unbound)
 }
 
 /// Returns true if a batch contains prepared statements whose plans no longer fit the schema, with

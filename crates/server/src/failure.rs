@@ -16,6 +16,7 @@ pub(crate) fn of(error: Error, kind: StatementKind, consistency: Consistency, id
     let kind = match error {
         Error::Invalid(_) => FailureKind::Invalid,
         Error::Config(_) => FailureKind::Config,
+        Error::Syntax(_) => FailureKind::Syntax,
         Error::AlreadyExists { keyspace, table } => FailureKind::AlreadyExists { keyspace, table },
         Error::Unauthorized(_) => FailureKind::Unauthorized,
         Error::Overloaded(_) => FailureKind::Overloaded,
@@ -48,7 +49,8 @@ pub(crate) fn unbound(error: Error) -> Failure {
 
 /// Returns the error for a text that is not valid CQL.
 pub(crate) fn syntax(error: cql::SyntaxError) -> Failure {
-    Failure::new(FailureKind::Syntax, error.to_string())
+    let kind = if error.is_invalid { FailureKind::Invalid } else { FailureKind::Syntax };
+    Failure::new(kind, error.to_string())
 }
 
 /// Returns the error for a violation of the protocol.

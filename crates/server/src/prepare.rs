@@ -1,4 +1,5 @@
 //! PREPARE: stores a statement on all cores, so that every connection of the client may execute it.
+//! As in Cassandra, only EXECUTE checks the permissions of the role.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,7 +8,6 @@ use engine::{Error, ParsedTree, Warnings};
 use wire::{Encoder, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead};
 
 use crate::answers::{Encoding, deliver};
-use crate::authorize::authorize;
 use crate::bind::{self, store_prepared};
 use crate::core::Core;
 use crate::failure;
@@ -30,17 +30,15 @@ pub(crate) fn prepare(
     let id = bound.as_ref().and_then(|bound| bound.id);
     let id = id.unwrap_or_else(|| statement::id(keyspace.map(|keyspace| &**keyspace), text));
     if let Some(statement) = prepared(&session.core, &id) {
-        authorize(session, &statement).map_err(failure::unbound)?;
         if statement.is_wide() {
             answer_when_elsewhere(session, envelope, statement);
             return Ok(());
         }
         return answer(session, envelope, &statement);
     }
-    let bound = bound.map_or_else(|| bind::bind(session, text, keyspace), Ok)?;
+    let bound = bound.map_or_else(|| bind::bind_prepared(session, text, keyspace), Ok)?;
     let stored = store_prepared(&session.core, id, text, keyspace, bound, session.role_number());
     let statement = stored.map_err(failure::unbound)?;
-    authorize(session, &statement).map_err(failure::unbound)?;
     if lanes::cores() == 1 && !statement.is_wide() {
         return answer(session, envelope, &statement);
     }

@@ -61,7 +61,11 @@ pub(crate) struct Shown {
 impl Shown {
     fn of_engine(engine: &Weak<dyn Engine>) -> Shown {
         let schema_version = engine.upgrade().map(|engine| engine.schema().version);
-        Shown { datacenter: "datacenter1".into(), release_version: RELEASE_VERSION.into(), schema_version }
+        Shown {
+            datacenter: engine::DATACENTER.into(),
+            release_version: RELEASE_VERSION.into(),
+            schema_version,
+        }
     }
 
     /// Drivers choose statements and tables by what the oldest node can do.

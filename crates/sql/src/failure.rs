@@ -140,7 +140,7 @@ impl From<Full> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
-            Error::Invalid(_) | Error::Config(_) => state::INVALID,
+            Error::Invalid(_) | Error::Config(_) | Error::Syntax(_) => state::INVALID,
             Error::AlreadyExists { .. } => state::EXISTS,
             Error::Unauthorized(_) => state::DENIED,
             Error::Overloaded(_) => state::OVERLOADED,

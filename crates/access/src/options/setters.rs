@@ -55,7 +55,7 @@ pub(super) fn set_latency_target(spec: &mut LevelSpec, value: &OptionValue) -> R
                 _ => Some(text),
             };
             let duration = cql::ast::Duration::parse(bound.ok_or_else(wrong)?.trim());
-            OptionValue::Duration(duration.ok_or_else(wrong)?)
+            OptionValue::Duration(duration.map_err(|_| wrong())?)
         }
         OptionValue::Null | OptionValue::Duration(_) => value.clone(),
         _ => return Err(wrong()),

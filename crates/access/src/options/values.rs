@@ -17,7 +17,7 @@ pub(super) fn milliseconds(name: &str, what: &str, value: &OptionValue) -> Resul
     let duration = match value {
         OptionValue::Null => return Ok(None),
         OptionValue::Duration(duration) => *duration,
-        OptionValue::String(text) => cql::ast::Duration::parse(text).ok_or_else(|| wrong(text))?,
+        OptionValue::String(text) => cql::ast::Duration::parse(text).map_err(|_| wrong(text))?,
         other => return Err(wrong(&text_of(other))),
     };
     if duration.months != 0 || duration.days != 0 {

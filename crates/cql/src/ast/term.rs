@@ -1,6 +1,7 @@
 //! Terms, and type names, which casts need. A term stands for a value.
 
 use schema::CqlType;
+pub use schema::value::Duration;
 use uuid::Uuid;
 
 use super::QualifiedName;
@@ -54,16 +55,12 @@ pub enum Literal {
     Null,
 }
 
-/// A duration. Its three parts have the same sign. They stay separate, because months have
-/// different numbers of days, and days different numbers of hours.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Duration {
-    /// Months.
-    pub months: i32,
-    /// Days.
-    pub days: i32,
-    /// Nanoseconds.
-    pub nanoseconds: i64,
+impl Term {
+    /// Returns true for a bind marker.
+    #[must_use]
+    pub fn is_marker(&self) -> bool {
+        matches!(self, Term::Marker(_))
+    }
 }
 
 /// Placeholder of a value that the request carries. Every occurrence has its own index, even if

@@ -36,7 +36,7 @@ type Result<T> = std::result::Result<T, SyntaxError>;
 pub(crate) fn parse(text: &str) -> Result<(Statement, u32)> {
     if text.len() > TEXT_BYTES_MAX {
         let message = format!("expected a statement of at most {TEXT_BYTES_MAX} bytes, got {}", text.len());
-        return Err(SyntaxError { message, line: 1, column: 0 });
+        return Err(SyntaxError { message, line: 1, column: 0, is_invalid: false });
     }
     let mut parser = Parser::new(text);
     let statement = parser.statement()?;
@@ -404,6 +404,16 @@ impl<'a> Parser<'a> {
     /// Returns an error at the current token.
     fn error(&self, message: impl Into<String>) -> SyntaxError {
         SyntaxError::at(self.lexer.text(), self.current.start, message)
+    }
+
+    /// Returns an error of a text that follows the grammar.
+    fn invalid(&self, message: impl Into<String>) -> SyntaxError {
+        SyntaxError { is_invalid: true, ..self.error(message) }
+    }
+
+    /// Returns an error without a position.
+    fn repeated(message: String) -> SyntaxError {
+        SyntaxError { message, line: 0, column: 0, is_invalid: false }
     }
 
     /// Returns an error: the current token is not `what`.

@@ -1,5 +1,7 @@
 //! Parser of `WITH name = value AND …`.
 
+use std::collections::HashSet;
+
 use super::{Parser, Result};
 use crate::ast::{Duration, OptionList, OptionValue, TableProperties};
 use crate::lexer::TokenKind;
@@ -22,12 +24,11 @@ impl Parser<'_> {
     }
 
     fn option(&mut self, options: &mut OptionList) -> Result<()> {
-        let start = *self;
         // Fold quoted names to lower case too, as the tree documents.
         let name = self.any_word()?.to_ascii_lowercase();
         self.expect(TokenKind::Equal, "'='")?;
         if options.iter().any(|(other, _)| *other == name) {
-            return Err(start.error(format!("Multiple definitions for property '{name}'")));
+            return Err(Parser::repeated(format!("Multiple definitions for property '{name}'")));
         }
         let value = if self.at(TokenKind::LeftBrace) {
             OptionValue::Map(self.option_map()?)
@@ -69,12 +70,16 @@ impl Parser<'_> {
         if self.eat(TokenKind::RightBrace) {
             return Ok(Vec::new());
         }
+        let mut names = HashSet::new();
         let entries = self.comma_separated(|p| {
             let key = match p.current.kind {
                 TokenKind::Integer => p.advance().text.to_owned(),
                 TokenKind::String | TokenKind::DollarString => p.string()?,
                 _ => p.any_word()?,
             };
+            if !names.insert(key.clone()) {
+                return Err(Parser::repeated(format!("Multiple definition for property {key}")));
+            }
             p.expect(TokenKind::Colon, "':'")?;
             Ok((key, p.option_value()?))
         })?;
@@ -98,8 +103,8 @@ impl Parser<'_> {
                 _ => return Err(self.error("number out of range")),
             },
             TokenKind::Duration => match Duration::parse(text) {
-                Some(duration) => OptionValue::Duration(if negative { duration.negated() } else { duration }),
-                None => return Err(self.error("duration out of range")),
+                Ok(duration) => OptionValue::Duration(if negative { duration.negated() } else { duration }),
+                Err(error) => return Err(self.invalid(error.to_string())),
             },
             _ if negative => return Err(self.expected("a number")),
             TokenKind::String | TokenKind::DollarString => return Ok(OptionValue::String(self.string()?)),

@@ -127,6 +127,9 @@ impl Parser<'_> {
         let target = self.target()?;
         let test = if self.eat_word("IN") {
             Test::In(self.in_values()?)
+        } else if !matches!(target, AssignmentTarget::Column(_)) {
+            let op = self.compare_op()?;
+            Test::Compare(op, self.term()?)
         } else if self.eat_word("CONTAINS") {
             if self.eat_key() { Test::ContainsKey(self.term()?) } else { Test::Contains(self.term()?) }
         } else if self.eat_word("LIKE") {

@@ -1,7 +1,9 @@
 //! Parser of CREATE TABLE and ALTER TABLE.
 
 use super::{Parser, Result};
-use crate::ast::{AlterTable, ColumnDefinition, CreateTable, Statement, TableChange, TableProperties};
+use crate::ast::{
+    AlterTable, ColumnDefinition, CreateTable, QualifiedName, Statement, TableChange, TableProperties,
+};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
@@ -41,7 +43,11 @@ impl Parser<'_> {
             (vec![name], Vec::new())
         };
         if !table.partition_key.is_empty() {
-            return Err(start.error("Multiple PRIMARY KEYs specified (exactly one required)"));
+            let QualifiedName { keyspace, name } = &table.table;
+            let of = keyspace.as_ref().map(|keyspace| format!("{keyspace}.")).unwrap_or_default();
+            return Err(start.invalid(format!(
+                "Multiple PRIMARY KEY specified for table '{of}{name}' (exactly one required)"
+            )));
         }
         (table.partition_key, table.clustering) = (partition_key, clustering);
         Ok(())

@@ -1,5 +1,6 @@
 //! Parser of terms.
 
+use schema::value::DurationError;
 use uuid::Uuid;
 
 use super::{Parser, Result};
@@ -150,8 +151,8 @@ impl Parser<'_> {
             TokenKind::Uuid => Literal::Uuid(Uuid::try_parse(text).map_err(|_| self.expected("a UUID"))?),
             TokenKind::Blob => Literal::Blob(unhex(&text.as_bytes()[2..])),
             TokenKind::Duration => match Duration::parse(text) {
-                Some(duration) => Literal::Duration(duration),
-                None => return Err(self.error("duration out of range")),
+                Ok(duration) => Literal::Duration(duration),
+                Err(error) => return Err(self.invalid(error.to_string())),
             },
             _ => match text.as_bytes()[0].to_ascii_lowercase() {
                 b't' => Literal::Boolean(true),
@@ -230,7 +231,10 @@ impl Parser<'_> {
         let rest = &self.lexer.text()[start..];
         let length =
             rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != ':').unwrap_or(rest.len());
-        let Some(duration) = Duration::parse(&rest[..length]) else { return Err(self.expected("a term")) };
+        let duration = Duration::parse(&rest[..length]).map_err(|error| match error {
+            DurationError::Form => self.expected("a term"),
+            other => self.invalid(other.to_string()),
+        })?;
         self.lexer.seek(start + length);
         self.advance();
         Ok(Term::Literal(Literal::Duration(duration)))
@@ -261,7 +265,7 @@ impl Parser<'_> {
             TokenKind::Word => {
                 let term = is_constant(name.text)
                     || matches!(ahead.current.kind, TokenKind::LeftParen | TokenKind::Dot)
-                    || (name.text.starts_with('P') && Duration::parse(name.text).is_some());
+                    || (name.text.starts_with('P') && Duration::parse(name.text).is_ok());
                 !term
             }
             _ => false,

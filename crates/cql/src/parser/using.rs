@@ -56,11 +56,11 @@ impl Parser<'_> {
         match self.current.kind {
             TokenKind::Duration => self.literal(),
             TokenKind::Word => match Duration::parse(self.current.text) {
-                Some(duration) => {
+                Ok(duration) => {
                     self.advance();
                     Ok(Term::Literal(Literal::Duration(duration)))
                 }
-                None => Err(self.expected("a duration or a bind marker")),
+                Err(_) => Err(self.expected("a duration or a bind marker")),
             },
             TokenKind::Question | TokenKind::Colon => self.marker(),
             _ => Err(self.expected("a duration or a bind marker")),

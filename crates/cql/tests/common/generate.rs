@@ -451,14 +451,17 @@ impl Generator {
             0 => IfClause::None,
             1 => IfClause::Exists,
             _ => IfClause::Columns(self.some(1, |g| {
-                let test = match g.random.index(5) {
+                let target = g.target();
+                // Parts of a column are compared only.
+                let tests = if matches!(target, AssignmentTarget::Column(_)) { 5 } else { 2 };
+                let test = match g.random.index(tests) {
                     0 => Test::In(g.in_values()),
-                    1 => Test::Contains(g.term(1)),
-                    2 => Test::ContainsKey(g.term(1)),
-                    3 => Test::Like(g.term(1)),
-                    _ => Test::Compare(g.compare_op(), g.term(1)),
+                    1 => Test::Compare(g.compare_op(), g.term(1)),
+                    2 => Test::Contains(g.term(1)),
+                    3 => Test::ContainsKey(g.term(1)),
+                    _ => Test::Like(g.term(1)),
                 };
-                Condition { target: g.target(), test }
+                Condition { target, test }
             })),
         }
     }
@@ -474,7 +477,11 @@ impl Generator {
     }
 
     fn map(&mut self) -> Vec<(String, OptionValue)> {
-        self.some(0, |g| (g.string(), g.option_value()))
+        let mut pairs = self.some(0, |g| (g.string(), g.option_value()));
+        // A key occurs once.
+        let mut names = std::collections::HashSet::new();
+        pairs.retain(|(name, _)| names.insert(name.clone()));
+        pairs
     }
 
     fn option_value(&mut self) -> OptionValue {

@@ -24,9 +24,6 @@ use std::cell::Cell;
 use engine::Error;
 use schema::{CqlType, value};
 
-/// Bytes of a set member or map key, at most. Cassandra's bound.
-const PATH_VALUE_BYTES_MAX: usize = u16::MAX as usize;
-
 /// Reference about which the timestamps of prepended elements are mirrored, in microseconds:
 /// 2010-01-01, before every write.
 const MIRROR_US: i64 = 1_262_304_000_000_000;
@@ -72,17 +69,11 @@ impl ListPaths {
 
 /// Returns the path of a set member or map key.
 pub(crate) fn path_of(ty: &CqlType, part: &[u8]) -> Result<Vec<u8>, Error> {
-    let (what, part_type) = match ty {
-        CqlType::Map(key, _) => ("Map key", &**key),
-        CqlType::Set(element) => ("Set value", &**element),
+    let part_type = match ty {
+        CqlType::Map(key, _) => &**key,
+        CqlType::Set(element) => &**element,
         other => return Err(Error::Server(format!("{other} has no elements with keys"))),
     };
-    if part.len() > PATH_VALUE_BYTES_MAX {
-        return Err(Error::Invalid(format!(
-            "{what} is too long. {what}s are limited to {PATH_VALUE_BYTES_MAX} bytes but {} bytes were provided",
-            part.len()
-        )));
-    }
     let mut path = Vec::with_capacity(part.len() + 2);
     value::encode_key_part(part_type, part, false, &mut path);
     Ok(path)
@@ -260,15 +251,5 @@ mod tests {
         let live = all.iter().map(|(path, value)| (&path[..], value.as_deref().expect("live")));
         let value = to_value(&ty("list<text>"), live).expect("a value").expect("one");
         assert_eq!(value::to_text(&ty("list<text>"), &value), "['a', 'b', 'a', 'b', 'x', 'y', 'x', 'y']");
-    }
-
-    #[test]
-    fn long_set_members_are_rejected() {
-        let long = vec![b'x'; 65_536];
-        let error = path_of(&ty("set<text>"), &long).expect_err("too long").to_string();
-        assert_eq!(
-            error,
-            "Set value is too long. Set values are limited to 65535 bytes but 65536 bytes were provided"
-        );
     }
 }

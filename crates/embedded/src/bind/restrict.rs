@@ -43,6 +43,12 @@ impl Restrictions {
         !self.clustering.is_empty() || !self.range.is_empty()
     }
 
+    /// Returns true if a filter compares the column with this index by `=`.
+    pub(crate) fn filters_by_equality(&self, column: usize) -> bool {
+        let is_equality = |test: &Test| matches!(test, Test::Compare(CompareOp::Eq, _));
+        self.filters.iter().any(|filter| filter.column == column && is_equality(&filter.test))
+    }
+
     /// Returns the number of constants in INs.
     pub(crate) fn listed(&self) -> usize {
         let choices = self.partition.iter().chain(&self.clustering).map(Choice::listed);
@@ -199,6 +205,12 @@ impl Sorting<'_> {
     fn compare(&mut self, column: &str, op: CompareOp, value: &Term) -> Result<(), Error> {
         let (at, column) = self.names.find(column)?;
         check_comparable(column, sign(op))?;
+        if is_bound(op)
+            && let Some(what) = with_duration(&column.ty)
+        {
+            let what = if what == "durations" { "duration columns" } else { what };
+            return Err(Error::Invalid(format!("Slice restrictions are not supported on {what}")));
+        }
         self.restricted[at].compare(&column.name, op)?;
         let bind = self.binder.bind(&column.name, &column.ty, value)?;
         self.tests.push((at, Test::Compare(op, bind)));
@@ -317,6 +329,16 @@ fn check_comparable(column: &ColumnDef, sign: &str) -> Result<(), Error> {
     }
 }
 
+/// Returns Cassandra's name for a type with durations, which have no order. `None`: it has none.
+pub(crate) fn with_duration(ty: &CqlType) -> Option<&'static str> {
+    ty.mentions(&CqlType::Duration).then(|| match ty.thawed() {
+        CqlType::Tuple(_) => "tuples containing durations",
+        CqlType::Udt(_) => "UDTs containing durations",
+        ty if ty.is_collection() => "collections containing durations",
+        _ => "durations",
+    })
+}
+
 /// Returns the CQL operator of a comparison.
 pub(crate) fn sign(op: CompareOp) -> &'static str {
     match op {
@@ -329,6 +351,6 @@ pub(crate) fn sign(op: CompareOp) -> &'static str {
     }
 }
 
-fn is_bound(op: CompareOp) -> bool {
+pub(crate) fn is_bound(op: CompareOp) -> bool {
     !matches!(op, CompareOp::Eq | CompareOp::NotEq)
 }

@@ -1,6 +1,6 @@
 //! Prepared SELECTs: what to read, in which order, and what to show.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -172,8 +172,17 @@ pub(crate) fn select(
             "SELECT DISTINCT and PER PARTITION LIMIT are not supported on virtual tables".into(),
         ));
     }
+    if select.distinct && select.per_partition_limit.is_some() {
+        return Err(Error::Invalid("PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries".into()));
+    }
     let (projection, columns) = prepare_projection(names, select, binder)?;
     let restrictions = restrict(names, &select.relations, binder, is_virtual)?;
+    if select.distinct {
+        check_distinct(def, select, &restrictions)?;
+    }
+    if matches!(projection, Projection::Count(_)) && select.per_partition_limit.is_some() {
+        return Err(Error::Invalid("PER PARTITION LIMIT is not allowed with aggregate queries.".into()));
+    }
     if is_virtual && !restrictions.tokens.is_empty() {
         return Err(Error::Invalid("token() is not supported in the WHERE of virtual tables".into()));
     }
@@ -185,7 +194,7 @@ pub(crate) fn select(
     if !is_virtual && !select.allow_filtering {
         check_filtering(&restrictions)?;
     }
-    let reversed = order(names, select, &restrictions)?;
+    let order = order(names, select, &restrictions)?;
     let off_point = |show: &Show| show.is_static(def) || show.is_open();
     let open = matches!(&projection, Projection::Rows(shows) if shows.iter().any(Show::is_open));
     let point = !is_virtual
@@ -207,7 +216,7 @@ pub(crate) fn select(
         columns,
         restrictions,
         limits: RowLimits { all: limit, per_partition },
-        order: RowOrder { is_reversed: reversed, columns: select.order_by.len() },
+        order,
         distinct: select.distinct,
         point,
         may_be_large,
@@ -234,6 +243,66 @@ fn picked(def: &TableDef, projection: &Projection) -> Option<Box<[u32]>> {
     Some(columns.into())
 }
 
+/// Checks that a SELECT DISTINCT depends on partitions alone.
+fn check_distinct(def: &TableDef, select: &ast::Select, restrictions: &Restrictions) -> Result<(), Error> {
+    let of_partition =
+        |column: &ColumnDef| matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Static);
+    let Restrictions { partition, clustering, range, filters, .. } = restrictions;
+    if !(clustering.is_empty() && range.is_empty())
+        || filters.iter().any(|filter| !of_partition(&def.columns[filter.column]))
+    {
+        return Err(Error::Invalid(
+            "SELECT DISTINCT with WHERE clause only supports restriction by partition key and/or static columns."
+                .into(),
+        ));
+    }
+    let mut requested = HashSet::new();
+    match &select.selection {
+        Selection::All => requested.extend(def.columns.iter().map(|column| column.name.as_str())),
+        Selection::Selectors(selectors) => {
+            selectors.iter().for_each(|selector| columns_in(&selector.expr, &mut requested));
+        }
+    }
+    let is_requested = |column: &&ColumnDef| requested.contains(column.name.as_str());
+    if let Some(column) = def.columns.iter().filter(is_requested).find(|column| !of_partition(column)) {
+        return Err(Error::Invalid(format!(
+            "SELECT DISTINCT queries must only request partition key columns and/or static columns (not {})",
+            column.name
+        )));
+    }
+    // Without all partition key columns, distinct partitions could show equal rows.
+    match def.partition_key().find(|column| partition.is_empty() && !is_requested(column)) {
+        Some(column) => Err(Error::Invalid(format!(
+            "SELECT DISTINCT queries must request all the partition key columns (missing {})",
+            column.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Adds the columns that an expression reads. The parser bounds its depth.
+fn columns_in<'e>(expr: &'e SelectExpr, columns: &mut HashSet<&'e str>) {
+    match expr {
+        SelectExpr::Column(name) => {
+            columns.insert(name);
+        }
+        SelectExpr::Function(call) => {
+            call.arguments.iter().for_each(|argument| columns_in(argument, columns))
+        }
+        SelectExpr::Element(base, _)
+        | SelectExpr::Field(base, _)
+        | SelectExpr::Slice(base, ..)
+        | SelectExpr::Cast(base, _)
+        | SelectExpr::TypeHint(_, base)
+        | SelectExpr::Negate(base) => columns_in(base, columns),
+        SelectExpr::Arithmetic(arithmetic) => {
+            columns_in(&arithmetic.left, columns);
+            columns_in(&arithmetic.right, columns);
+        }
+        SelectExpr::CountRows | SelectExpr::Term(_) => {}
+    }
+}
+
 fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {
     if restrictions.filters.is_empty() {
         return Ok(());
@@ -245,37 +314,42 @@ fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {
     ))
 }
 
-/// Returns true if rows are requested in the reverse of their order on disk.
-fn order(names: &TableNames, select: &ast::Select, restrictions: &Restrictions) -> Result<bool, Error> {
-    let mut reversed = None;
+/// Returns the order of the rows. ORDER BY may skip clustering columns that an `=` restricts: they
+/// are the same in all rows.
+fn order(names: &TableNames, select: &ast::Select, restrictions: &Restrictions) -> Result<RowOrder, Error> {
+    let mut order = RowOrder { is_reversed: false, columns: 0 };
     if !select.order_by.is_empty() && restrictions.partition.is_empty() {
         return Err(Error::Invalid(
             "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.".into(),
         ));
     }
-    for (at, (name, wanted)) in select.order_by.iter().enumerate() {
+    let mut reversed = None;
+    for (name, wanted) in &select.order_by {
         let (_, column) = names.find(name)?;
         let ColumnKind::Clustering(place, stored) = column.kind else {
             return Err(Error::Invalid(format!(
                 "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {name}"
             )));
         };
-        if place != at {
-            return Err(Error::Invalid(format!(
-                "Order by currently only supports the ordering of columns following their declared order \
-                 in the PRIMARY KEY ({name} is out of order)"
-            )));
-        }
-        let against = stored != *wanted;
-        if *reversed.get_or_insert(against) != against {
+        let is_equal = |at: usize| match restrictions.clustering.get(at) {
+            Some(choice) => matches!(choice, Choice::One(_)),
+            None => restrictions.filters_by_equality(names.def.partition_key().count() + at),
+        };
+        if place < order.columns || !(order.columns..place).all(is_equal) {
             return Err(Error::Invalid(
-                "Unsupported order by relation: all columns must run with, or all \
-                against, the CLUSTERING ORDER"
+                "Order by currently only supports the ordering of columns following their declared order \
+                 in the PRIMARY KEY"
                     .into(),
             ));
         }
+        order.columns = place + 1;
+        let against = stored != *wanted;
+        if *reversed.get_or_insert(against) != against {
+            return Err(Error::Invalid("Unsupported order by relation".into()));
+        }
     }
-    Ok(reversed.unwrap_or(false))
+    order.is_reversed = reversed.unwrap_or(false);
+    Ok(order)
 }
 
 /// Builds the columns of one result, which share the table's names.
@@ -327,12 +401,6 @@ fn prepare_projection(
             return Ok((Projection::Count(counted), vec![specs.spec(label, CqlType::BigInt)].into()));
         }
         let (what, label, ty) = selected(names, &selector.expr, binder)?;
-        if select.distinct && !matches!(what, Show::Key(_) | Show::Token) && !what.is_static(def) {
-            return Err(Error::Invalid(
-                "SELECT DISTINCT queries must only request partition key columns and/or static columns"
-                    .into(),
-            ));
-        }
         let label = name(&label);
         let count = || ty.description_bytes(METADATA_BYTES_MAX);
         let type_bytes = match &selector.expr {

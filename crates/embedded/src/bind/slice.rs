@@ -50,6 +50,11 @@ pub(crate) fn compare_keys(def: &TableDef, a: &[u8], b: &[u8]) -> Ordering {
     by_type.find(|order| order.is_ne()).unwrap_or_else(|| a.cmp(b))
 }
 
+/// Checks that a row may have a clustering key of these parts.
+pub(crate) fn check_clustering(parts: &[&[u8]]) -> Result<(), Error> {
+    check_length(parts.iter().map(|part| part.len()).sum())
+}
+
 fn checked(def: &TableDef, key: Vec<u8>) -> Result<Bytes, Error> {
     check_key(def, &key)?;
     Ok(key.into())
@@ -61,14 +66,14 @@ pub(crate) fn check_key(def: &TableDef, key: &[u8]) -> Result<(), Error> {
         let name = def.partition_key().next().map_or("", |c| c.name.as_str());
         return Err(Error::Invalid(format!("Key may not be empty (column {name})")));
     }
-    if key.len() > usize::from(u16::MAX) {
-        return Err(Error::Invalid(format!(
-            "Key length of {} is longer than maximum of {}",
-            key.len(),
-            u16::MAX
-        )));
+    check_length(key.len())
+}
+
+fn check_length(bytes: usize) -> Result<(), Error> {
+    match bytes > usize::from(u16::MAX) {
+        true => Err(Error::Invalid(format!("Key length of {bytes} is longer than maximum of {}", u16::MAX))),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Appends one clustering value in key encoding.

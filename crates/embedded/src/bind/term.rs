@@ -169,6 +169,42 @@ impl Bind {
         }
     }
 
+    /// Returns the elements of the list of an `IN ?`, which may be null.
+    ///
+    /// # Errors
+    /// The list is null, unset or malformed, or has an element that is no value of `ty`.
+    pub(crate) fn list_with_nulls<'a>(
+        &'a self,
+        ty: &CqlType,
+        values: &[Value<'a>],
+    ) -> Result<Vec<Option<&'a [u8]>>, Error> {
+        let Input::Marker(index) = self.input else {
+            return Err(Error::Server("the list of an IN is a bind marker".into()));
+        };
+        let list = match values[index] {
+            Value::Bytes(list) => list,
+            Value::Null => return Err(Error::Invalid("Invalid null list in IN condition".into())),
+            Value::Unset => return Err(Error::Invalid("Invalid 'unset' value in condition".into())),
+        };
+        self.count(list);
+        let malformed = || Error::Invalid(format!("Invalid list of values for {}", self.name));
+        let (count, mut rest) = list.split_first_chunk().ok_or_else(malformed)?;
+        let mut elements = Vec::new();
+        for _ in 0..i32::from_be_bytes(*count) {
+            let (length, after) = rest.split_first_chunk().ok_or_else(malformed)?;
+            let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) else {
+                elements.push(None);
+                rest = after;
+                continue;
+            };
+            let (element, after) = after.split_at_checked(length).ok_or_else(malformed)?;
+            value::check(ty, element).map_err(|e| self.refuse(&e))?;
+            elements.push(Some(element));
+            rest = after;
+        }
+        Ok(elements)
+    }
+
     /// Returns an integer that may be missing, such as LIMIT or TIMESTAMP.
     pub(crate) fn number(&self, values: &[Value<'_>]) -> Result<Option<i64>, Error> {
         Ok(match self.get(values)? {
@@ -348,7 +384,15 @@ impl Binder {
                     )));
                 }
             },
-            ast::Term::TypeHint(hint) => return self.bind_shared(name, ty, &hint.term),
+            ast::Term::TypeHint(hint) if !literal::is_constant(&hint.term) => {
+                return match literal::hinted_type(name, ty, hint)? {
+                    // A marker has the type of its hint. Bytes of a varint are its shortest ones.
+                    Some(hinted) if hint.term.is_marker() && **ty != CqlType::Varint => {
+                        self.bind_shared(name, &Arc::new(hinted), &hint.term)
+                    }
+                    _ => self.bind_shared(name, ty, &hint.term),
+                };
+            }
             constant if literal::is_constant(constant) => {
                 Input::Constant(literal::serialize(&self.guardrails, name, ty, constant)?)
             }

@@ -3,8 +3,10 @@
 
 mod dropped;
 mod keyspaces;
+mod replication;
 mod step;
 pub(crate) mod storage_options;
+mod table_options;
 mod tables;
 mod types;
 

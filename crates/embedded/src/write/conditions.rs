@@ -12,7 +12,7 @@ use schema::{ColumnDef, ColumnKind, CqlType, TableDef, value};
 use crate::bind::elements;
 use crate::bind::filter::holds;
 use crate::bind::names::TableNames;
-use crate::bind::restrict::sign;
+use crate::bind::restrict::{is_bound, sign, with_duration};
 use crate::bind::select::Projection;
 use crate::bind::show::{RowSource, Show, Shows};
 use crate::bind::term::{Bind, Binder, Given};
@@ -226,6 +226,15 @@ impl ColumnTest {
                 return invalid(format!("Cannot operate on a field of column {name} of type {ty}"));
             }
         };
+        if let ast::Test::Compare(op, _) = &condition.test
+            && is_bound(*op)
+            && let Some(what) = with_duration(&ty)
+        {
+            return invalid(match what {
+                "durations" => format!("Slice conditions ( {} ) are not supported on durations", sign(*op)),
+                what => format!("Slice conditions are not supported on {what}"),
+            });
+        }
         let inner = ty.thawed().inner();
         let test = match &condition.test {
             ast::Test::Compare(op, term) => Test::Compare(*op, binder.bind(name, &ty, term)?),
@@ -271,7 +280,11 @@ impl ColumnTest {
             (found, wanted) => found.is_none() && wanted.is_none(),
         };
         let has = |bind: &Bind, key: bool| {
-            let (Some(found), Some(wanted)) = (&found, wanted(bind)?) else { return Ok(false) };
+            let Some(wanted) = wanted(bind)? else {
+                let operator = if key { "CONTAINS KEY" } else { "CONTAINS" };
+                return invalid(format!("Invalid comparison with null for operator \"{operator}\""));
+            };
+            let Some(found) = &found else { return Ok(false) };
             Ok(match self.ty.thawed() {
                 _ if key => elements::value_at_key(&self.ty, found, &wanted).is_some(),
                 CqlType::Map(_, of) => {
@@ -294,15 +307,19 @@ impl ColumnTest {
             },
             Test::In(binds) => {
                 for bind in binds {
-                    if same(&wanted(bind)?) {
+                    // As in Cassandra, the list is without its unset values.
+                    if bind.get(values)? != Given::Unset && same(&wanted(bind)?) {
                         return Ok(true);
                     }
                 }
                 Ok(false)
             }
             Test::Listed(bind) => {
-                let list = bind.required(values)?;
-                Ok(value::elements(&list).flatten().any(|wanted| same(&Some(wanted.to_vec()))))
+                let list = bind.list_with_nulls(&self.ty, values)?;
+                Ok(list.into_iter().any(|wanted| {
+                    let wanted = wanted.filter(|wanted| !self.is_empty_collection(wanted));
+                    same(&wanted.map(<[u8]>::to_vec))
+                }))
             }
             Test::Contains(bind) => has(bind, false),
             Test::ContainsKey(bind) => has(bind, true),

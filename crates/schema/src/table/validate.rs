@@ -8,19 +8,23 @@ use super::{ColumnDef, ColumnKind, KeyspaceDef, TableDef};
 use crate::types::{TYPE_DEPTH_MAX, TYPE_PARTS_MAX};
 use crate::{CqlType, UdtType};
 
-/// Most characters of the name of a keyspace, table or type.
+/// Most characters of the name of a keyspace.
 pub const NAME_CHARS_MAX: usize = 48;
+
+/// Most characters of the name of a table. Cassandra's, whose files have names of 255 bytes with it.
+const TABLE_NAME_CHARS_MAX: usize = 222;
 
 /// Most bytes of the name of a column or field. The protocol writes the length as `u16`.
 const COLUMN_NAME_BYTES_MAX: usize = u16::MAX as usize;
 
 /// Longest default TTL: 20 years of 365 days, as in Cassandra.
-const TTL_SECONDS_MAX: u32 = 20 * 365 * 24 * 60 * 60;
+pub const TTL_SECONDS_MAX: u32 = 20 * 365 * 24 * 60 * 60;
 
 /// Reason for rejecting a definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the message of each variant describes it and its fields")]
 pub enum DefinitionError {
+    LongName { what: &'static str, chars_max: usize, chars: usize, name: String },
     BadName { what: &'static str, name: String },
     BadColumnName { length: usize },
     NoPartitionKey { table: String },
@@ -44,10 +48,15 @@ impl fmt::Display for DefinitionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use DefinitionError as E;
         match self {
+            E::LongName { what, chars_max, chars, name } => write!(
+                f,
+                "{what} name must not be more than {chars_max} characters long (got {chars} characters for \
+                 \"{name}\")"
+            ),
             E::BadName { what, name } => write!(
                 f,
-                "{what} name must not be empty, more than {NAME_CHARS_MAX} characters long, \
-                 or contain non-alphanumeric-underscore characters (got \"{name}\")"
+                "{what} name must not be empty and must contain alphanumeric or underscore characters only \
+                 (got \"{name}\")"
             ),
             E::BadColumnName { length } => {
                 write!(f, "Column name must have 1 to {COLUMN_NAME_BYTES_MAX} bytes (got {length})")
@@ -91,14 +100,15 @@ impl std::error::Error for DefinitionError {}
 impl KeyspaceDef {
     /// Checks the definition.
     pub fn validate(&self) -> Result<(), DefinitionError> {
-        validate_name("Keyspace", &self.name)
+        validate_name("Keyspace", NAME_CHARS_MAX, &self.name)
     }
 }
 
 impl UdtType {
     /// Checks the definition. The user types in it must have been validated before.
     pub fn validate(&self) -> Result<(), DefinitionError> {
-        validate_name("Type", &self.name)?;
+        // Any quoted name names a type.
+        validate_column_name(&self.name)?;
         let mut seen = HashSet::new();
         let mut depth = 1;
         let mut parts = 1;
@@ -125,8 +135,8 @@ impl UdtType {
 impl TableDef {
     /// Checks the definition. Error texts are those of Cassandra where it has them.
     pub fn validate(&self) -> Result<(), DefinitionError> {
-        validate_name("Keyspace", &self.keyspace)?;
-        validate_name("Table", &self.name)?;
+        validate_name("Keyspace", NAME_CHARS_MAX, &self.keyspace)?;
+        validate_name("Table", TABLE_NAME_CHARS_MAX, &self.name)?;
         let table = || format!("{}.{}", self.keyspace, self.name);
         let mut seen = HashSet::new();
         for column in &self.columns {
@@ -192,13 +202,15 @@ impl TableDef {
     }
 }
 
-fn validate_name(what: &'static str, name: &str) -> Result<(), DefinitionError> {
-    let is_valid = (1..=NAME_CHARS_MAX).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if is_valid {
-        return Ok(());
+fn validate_name(what: &'static str, chars_max: usize, name: &str) -> Result<(), DefinitionError> {
+    let shown = || name.chars().take(2 * chars_max).collect();
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return Err(DefinitionError::BadName { what, name: shown() });
     }
-    Err(DefinitionError::BadName { what, name: name.chars().take(2 * NAME_CHARS_MAX).collect() })
+    match name.len() <= chars_max {
+        true => Ok(()),
+        false => Err(DefinitionError::LongName { what, chars_max, chars: name.len(), name: shown() }),
+    }
 }
 
 fn validate_column_name(name: &str) -> Result<(), DefinitionError> {
@@ -365,13 +377,19 @@ mod tests {
     #[test]
     fn names_and_options_beyond_bounds_are_rejected() {
         let mut def = table(&[("k", "int", PK)]);
-        def.name = "x".repeat(48);
+        def.name = "x".repeat(222);
         assert_eq!(def.validate(), Ok(()));
-        for name in ["x".repeat(49), String::new(), "a-b".into(), "é".into()] {
+        def.name = "x".repeat(223);
+        let expected = format!(
+            "Table name must not be more than 222 characters long (got 223 characters for \"{}\")",
+            def.name
+        );
+        assert_eq!(def.validate().unwrap_err().to_string(), expected);
+        for name in [String::new(), "a-b".into(), "é".into()] {
             def.name = name.clone();
             let expected = format!(
-                "Table name must not be empty, more than 48 characters long, \
-                 or contain non-alphanumeric-underscore characters (got \"{name}\")"
+                "Table name must not be empty and must contain alphanumeric or underscore characters only \
+                 (got \"{name}\")"
             );
             assert_eq!(def.validate().unwrap_err().to_string(), expected);
         }

@@ -42,6 +42,11 @@ pub enum ValueError {
         /// Text of the constant.
         text: String,
     },
+    /// Text that is no duration or tuple.
+    Text {
+        /// Cassandra's message.
+        message: String,
+    },
     /// Bytes that are not an encoded key part.
     Key,
 }
@@ -71,7 +76,7 @@ impl ValueError {
     }
 }
 
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -89,6 +94,7 @@ impl fmt::Display for ValueError {
                 write!(f, "Invalid {constant} constant ({text}) of type {ty}")
             }
             ValueError::Unparsable { ty, text } => write!(f, "Unable to make {ty} from '{text}'"),
+            ValueError::Text { message } => f.write_str(message),
             ValueError::Key => f.write_str("Malformed key"),
         }
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::calendar::{parse_date, parse_time, parse_timestamp};
 use super::decimal;
-use super::{Duration, ValueError, check};
+use super::{Duration, DurationError, ValueError, check};
 use crate::CqlType;
 
 /// A constant from the parser.
@@ -90,6 +90,13 @@ impl Literal<'_> {
 /// Converts a constant to a value of type `ty`.
 pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, ValueError> {
     let ty = ty.thawed();
+    if let CqlType::Tuple(_) = ty {
+        // As in Cassandra: the text of a constant of any kind, without quotes.
+        return match literal {
+            Literal::String(text) => parse_text(ty, text),
+            other => parse_text(ty, &other.written()),
+        };
+    }
     if !literal.is_accepted_by(ty) {
         return Err(ValueError::mismatch(literal.kind(), literal.written(), ty));
     }
@@ -105,7 +112,8 @@ pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, Value
 }
 
 /// Parses the text of a scalar value, whichever kind of constant CQL requires. A blob is `0x…`.
-/// Rejects collections, tuples and user types, because the CQL parser splits their constants.
+/// A tuple is its fields with colons between them. Rejects collections and user types, because the
+/// CQL parser splits their constants.
 pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
     let bytes = match ty {
         CqlType::Ascii if text.is_ascii() => Some(text.as_bytes().to_vec()),
@@ -126,20 +134,57 @@ pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
         CqlType::Date => parse_date(text).map(|n| n.to_be_bytes().to_vec()),
         CqlType::Time => parse_time(text).map(|n| n.to_be_bytes().to_vec()),
         CqlType::Timestamp => parse_timestamp(text).map(|n| n.to_be_bytes().to_vec()),
-        CqlType::Duration => Duration::parse(text).map(|d| d.to_bytes()),
+        CqlType::Duration => {
+            let message = |e: DurationError| e.message(&super::error::shortened(text));
+            let parsed = Duration::parse(text);
+            Some(parsed.map_err(|e| ValueError::Text { message: message(e) })?.to_bytes())
+        }
         CqlType::Inet => text.parse().ok().map(|address| match address {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
         }),
         CqlType::Uuid | CqlType::TimeUuid => uuid(text),
         CqlType::Frozen(inner) => return parse_text(inner, text),
-        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Tuple(_) | CqlType::Udt(_) => {
+        CqlType::Tuple(types) => return tuple(ty, types, text),
+        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Udt(_) => {
             return Err(ValueError::mismatch("STRING", format!("'{text}'"), ty));
         }
     };
     let bytes = bytes.ok_or_else(|| ValueError::unparsable(ty.kind_name(), text))?;
     check(ty, &bytes)?;
     Ok(bytes)
+}
+
+/// Parses `1:a:@`: fields with colons between them, in which `\:` is a colon, and `@` null.
+fn tuple(ty: &CqlType, types: &[CqlType], text: &str) -> Result<Vec<u8>, ValueError> {
+    let mut fields: Vec<String> = Vec::new();
+    // Cassandra splits at every colon without a backslash before it, and an empty text into nothing.
+    for part in text.split(':').filter(|_| !text.is_empty()) {
+        match fields.last_mut().filter(|last| last.ends_with('\\')) {
+            Some(last) => {
+                last.pop();
+                last.push(':');
+                last.push_str(part);
+            }
+            None => fields.push(part.to_owned()),
+        }
+    }
+    if fields.len() > types.len() {
+        return Err(ValueError::Text {
+            message: format!(
+                "Invalid tuple literal: too many elements. Type {ty} expects {} but got {}",
+                types.len(),
+                fields.len()
+            ),
+        });
+    }
+    let field = |(field, ty): (&String, &CqlType)| match (field.as_str(), ty.thawed()) {
+        ("@", _) => Ok(None),
+        (hex, CqlType::Blob) => parse_text(&CqlType::Blob, &format!("0x{hex}")).map(Some),
+        (text, ty) => parse_text(ty, &text.replace("\\@", "@")).map(Some),
+    };
+    let fields = fields.iter().zip(types).map(field).collect::<Result<Vec<_>, _>>()?;
+    Ok(super::encode_tuple(fields.iter().map(Option::as_deref)))
 }
 
 fn varint(text: &str) -> Option<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Visibility of other roles' objects, and the end of a role's sessions.
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings};
-use wire::Version;
+use wire::{Execute, QueryParams, Request, Version};
 
 const UNAUTHORIZED: i32 = 0x2100;
 const INVALID: i32 = 0x2200;
@@ -151,4 +151,22 @@ fn password_change_is_answered_before_the_session_ends() {
     assert_eq!(ann.run("ALTER ROLE ann WITH PASSWORD = 'other'"), Answer::Void);
     assert_eq!(ann.receive(), None);
     server.client(Version::V5, ("ann", "other")).run("SELECT * FROM a.t");
+}
+
+/// As in Cassandra: a client prepares its statements before it has the permissions.
+#[test]
+fn prepared_statement_is_authorized_when_it_runs() {
+    let (server, mut admin) = two_tenants();
+    let mut ann = server.client(Version::V5, ("ann", "secret"));
+    for text in ["SELECT b_column FROM b.t WHERE k = 1", "INSERT INTO b.t (k, b_column) VALUES (1, 2)"] {
+        let (id, result_metadata_id) = ann.prepare(text);
+        let params = QueryParams::default();
+        let execute = Request::Execute(Execute { id: &id, result_metadata_id: &result_metadata_id, params });
+        assert_eq!(ann.ask(&execute).code(), UNAUTHORIZED, "{text}");
+        admin.run("GRANT ALL PERMISSIONS ON b.t TO ann");
+        let answer = ann.ask(&execute);
+        assert!(matches!(answer, Answer::Rows { .. } | Answer::Void), "{text}: {answer:?}");
+        admin.run("REVOKE ALL PERMISSIONS ON b.t FROM ann");
+        assert_eq!(ann.ask(&execute).code(), UNAUTHORIZED, "{text}");
+    }
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cql::ast::{self, Term};
+use cql::ast::{self, Term, TypeName};
 use engine::{Error, Guardrail, Guardrails, Value};
 use schema::{CqlType, UdtType, value};
 
@@ -170,7 +170,7 @@ pub(super) fn serialize(
 ) -> Result<Option<Vec<u8>>, Error> {
     match term {
         Term::Literal(literal) => return constant(name, ty, literal),
-        Term::TypeHint(hint) => return serialize(guardrails, name, ty, &hint.term),
+        Term::TypeHint(hint) => return hinted(guardrails, name, ty, hint),
         _ => {}
     }
     let mut parts = Vec::new();
@@ -191,6 +191,75 @@ pub(super) fn serialize(
     Ok(Some(value::canonical(ty, &bytes).map_err(|e| Error::Invalid(e.for_column(name)))?.into_owned()))
 }
 
+/// Serializes a constant with a type hint. It has the bytes of the hinted type.
+fn hinted(
+    guardrails: &Guardrails,
+    name: &str,
+    ty: &CqlType,
+    hint: &ast::TypeHint,
+) -> Result<Option<Vec<u8>>, Error> {
+    let Some(hinted) = native(&hint.ty) else { return serialize(guardrails, name, ty, &hint.term) };
+    let bytes = serialize(guardrails, name, &hinted, &hint.term)
+        .map_err(|_| Error::Invalid(format!("Cannot cast value {} to type {hinted}", hint.term)))?;
+    hinted_type(name, ty, hint)?;
+    match ty {
+        // Its bytes are the shortest ones.
+        CqlType::Varint => serialize(guardrails, name, ty, &hint.term),
+        _ => Ok(bytes),
+    }
+}
+
+/// Returns the type of a hint. `None`: it has user types, which are resolved by their values.
+///
+/// # Errors
+/// Values of the hinted type cannot be assigned to `ty`.
+pub(super) fn hinted_type(name: &str, ty: &CqlType, hint: &ast::TypeHint) -> Result<Option<CqlType>, Error> {
+    let Some(hinted) = native(&hint.ty) else { return Ok(None) };
+    match is_assignable(ty, &hinted) {
+        true => Ok(Some(hinted)),
+        false => Err(Error::Invalid(format!(
+            "Cannot assign value {} to {name} of type {ty}",
+            Term::TypeHint(Box::new(hint.clone()))
+        ))),
+    }
+}
+
+/// Resolves a type name without user types.
+fn native(name: &TypeName) -> Option<CqlType> {
+    let boxed = |inner: &TypeName| native(inner).map(Box::new);
+    Some(match name {
+        TypeName::Native(ty) => ty.clone(),
+        TypeName::List(element) => CqlType::List(boxed(element)?),
+        TypeName::Set(element) => CqlType::Set(boxed(element)?),
+        TypeName::Map(key, value) => CqlType::Map(boxed(key)?, boxed(value)?),
+        TypeName::Tuple(types) => CqlType::Tuple(types.iter().map(native).collect::<Option<_>>()?),
+        TypeName::Frozen(inner) => native(inner)?,
+        TypeName::User(_) | TypeName::Vector(..) | TypeName::Custom(_) => return None,
+    })
+}
+
+/// Returns true if bytes of `from` are a value of `to` with the same meaning in Cassandra.
+fn is_assignable(to: &CqlType, from: &CqlType) -> bool {
+    use CqlType as T;
+    match (to.thawed(), from.thawed()) {
+        (T::Blob, _)
+        | (T::Text, T::Ascii)
+        | (T::Varint, T::Int | T::BigInt)
+        | (T::BigInt, T::Timestamp)
+        | (T::Timestamp | T::Time, T::BigInt)
+        | (T::Date, T::Int)
+        | (T::Uuid, T::TimeUuid) => true,
+        (T::List(to), T::List(from)) | (T::Set(to), T::Set(from)) => is_assignable(to, from),
+        (T::Map(to_key, to), T::Map(from_key, from)) => {
+            is_assignable(to_key, from_key) && is_assignable(to, from)
+        }
+        (T::Tuple(to), T::Tuple(from)) => {
+            to.len() >= from.len() && to.iter().zip(from).all(|(to, from)| is_assignable(to, from))
+        }
+        (to, from) => to == from,
+    }
+}
+
 fn constant(name: &str, ty: &CqlType, literal: &ast::Literal) -> Result<Option<Vec<u8>>, Error> {
     let uuid;
     let literal = match literal {
@@ -199,7 +268,6 @@ fn constant(name: &str, ty: &CqlType, literal: &ast::Literal) -> Result<Option<V
             if *ty.thawed() != CqlType::Duration {
                 return Err(Error::Invalid(format!("Invalid DURATION constant for \"{name}\" of type {ty}")));
             }
-            let d = value::Duration { months: d.months, days: d.days, nanoseconds: d.nanoseconds };
             return Ok(Some(d.to_bytes()));
         }
         ast::Literal::Integer(digits) => value::Literal::Integer(digits),

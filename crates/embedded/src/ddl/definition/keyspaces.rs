@@ -7,7 +7,9 @@ use cql::ast::{self, OptionValue};
 use engine::{Error, Keyspace, Schema, SchemaTarget};
 use schema::KeyspaceDef;
 
+use super::replication;
 use super::step::{DefinitionStep, changed, no_keyspace, plain};
+use super::table_options::boolean;
 
 /// Creates a keyspace.
 pub(super) fn create(
@@ -22,11 +24,7 @@ pub(super) fn create(
         KeyspaceDef { name: create.name.clone(), replication: BTreeMap::new(), durable_writes: true };
     keyspace_options(&mut def, &create.options)?;
     if def.replication.is_empty() {
-        return Err(Error::Config(
-            "Missing mandatory option 'replication'; write WITH replication \
-            = {'class': 'SimpleStrategy', 'replication_factor': 1}"
-                .into(),
-        ));
+        return Err(Error::Invalid("Missing mandatory option 'replication'".into()));
     }
     def.validate().map_err(|e| Error::Invalid(e.to_string()))?;
     let keyspace = Keyspace { def, tables: BTreeMap::new(), types: BTreeMap::new() };
@@ -57,21 +55,17 @@ fn keyspace_options(def: &mut KeyspaceDef, options: &ast::OptionList) -> Result<
     for (name, option) in options {
         match (name.as_str(), option) {
             ("replication", OptionValue::Map(pairs)) => {
-                def.replication = pairs.iter().map(|(k, v)| (k.clone(), plain(v))).collect();
-                if !def.replication.contains_key("class") {
-                    return Err(Error::Config("Missing replication strategy class".into()));
-                }
+                let given = pairs.iter().map(|(k, v)| (k.clone(), plain(v))).collect();
+                def.replication = replication::checked(&def.name, given, &def.replication)?;
             }
-            ("durable_writes", OptionValue::Boolean(on)) => def.durable_writes = *on,
+            ("durable_writes", value) => def.durable_writes = boolean(name, value)?,
             ("tablets" | "storage", OptionValue::Map(_)) => {}
-            ("replication" | "durable_writes", _) => {
-                return Err(Error::Config(format!("Invalid value for property '{name}'")));
-            }
-            _ => {
-                return Err(Error::Config(format!(
-                    "Unknown property '{name}'; a keyspace has replication and durable_writes"
+            ("replication", _) => {
+                return Err(Error::Syntax(format!(
+                    "Invalid value for property '{name}'. It should be a map."
                 )));
             }
+            _ => return Err(Error::Syntax(format!("Unknown property '{name}'"))),
         }
     }
     Ok(())

@@ -1,15 +1,15 @@
 //! CREATE, ALTER and DROP TABLE.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use cql::ast::{self, OptionValue};
+use cql::ast;
 use engine::{Error, Schema, SchemaTarget};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, TableOptions};
 
-use super::step::{DefinitionStep, changed, no_keyspace, no_table, plain};
+use super::step::{DefinitionStep, changed, no_keyspace, no_table};
 use super::types::resolve;
-use super::{dropped, storage_options};
+use super::{dropped, table_options};
 
 /// Creates a table. Its identity is the version of the schema.
 pub(super) fn create(
@@ -80,8 +80,9 @@ fn new_table(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Resu
         return Err(no_keyspace(keyspace));
     }
     if create.partition_key.is_empty() {
+        // Cassandra's text, letter by letter.
         return Err(Error::Invalid(format!(
-            "No PRIMARY KEY specified for table '{}' (exactly one required)",
+            "No PRIMARY KEY specifed for table '{keyspace}.{}' (exactly one required)",
             create.table.name
         )));
     }
@@ -99,7 +100,7 @@ fn new_table(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Resu
         columns,
         options: TableOptions::default(),
     };
-    table_options(&mut def, &create.properties.options)?;
+    table_options::set(&mut def, &create.properties.options)?;
     def.sort_columns();
     number_columns(&mut def);
     def.validate().map_err(|e| Error::Invalid(e.to_string()))?;
@@ -115,6 +116,36 @@ fn number_columns(def: &mut TableDef) {
     for (at, column) in def.columns.iter_mut().enumerate() {
         column.id = (at as u32 + count - keys) % count;
     }
+}
+
+/// Checks that CLUSTERING ORDER names the first clustering columns in their order.
+fn check_order(create: &ast::CreateTable, keyspace: &str) -> Result<(), Error> {
+    let order = &create.properties.clustering_order;
+    let mut seen = HashSet::new();
+    if let Some((twice, _)) = order.iter().find(|(name, _)| !seen.insert(name)) {
+        return Err(Error::Invalid(format!(
+            "Duplicate column '{twice}' in CLUSTERING ORDER BY clause for table '{keyspace}.{}'",
+            create.table.name
+        )));
+    }
+    let others = order.iter().map(|(name, _)| name.as_str());
+    let others: Vec<&str> = others.filter(|name| !create.clustering.iter().any(|c| c == name)).collect();
+    if !others.is_empty() {
+        return Err(Error::Invalid(format!(
+            "Only clustering key columns can be defined in CLUSTERING ORDER directive: [{}] are not clustering \
+             columns",
+            others.join(", ")
+        )));
+    }
+    let differs = order.iter().zip(&create.clustering).find(|((named, _), column)| named != *column);
+    let Some(((named, _), column)) = differs else { return Ok(()) };
+    Err(Error::Invalid(match order.iter().any(|(name, _)| name == column) {
+        true => format!(
+            "The order of columns in the CLUSTERING ORDER directive must match that of the clustering columns \
+             ({column} must appear before {named})"
+        ),
+        false => format!("Missing CLUSTERING ORDER for column {column}"),
+    }))
 }
 
 /// Returns the columns of a new table, in the order of the statement.
@@ -148,46 +179,22 @@ fn columns_of(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Res
         let ty = resolve(schema, keyspace, &column.ty)?;
         columns.push(ColumnDef { id: 0, name: name.clone(), ty, kind });
     }
+    let table = &create.table.name;
+    let mut seen = HashSet::new();
     for key in create.partition_key.iter().chain(&create.clustering) {
         if !columns.iter().any(|c| c.name == *key) {
-            return Err(Error::Invalid(format!("Unknown definition {key} referenced in PRIMARY KEY")));
-        }
-    }
-    for (name, _) in &create.properties.clustering_order {
-        if !create.clustering.contains(name) {
             return Err(Error::Invalid(format!(
-                "Only clustering key columns can be defined in CLUSTERING ORDER directive: {name} is none"
+                "Unknown column '{key}' referenced in PRIMARY KEY for table '{table}'"
+            )));
+        }
+        if !seen.insert(key) {
+            return Err(Error::Invalid(format!(
+                "Duplicate column '{key}' in PRIMARY KEY clause for table '{table}'"
             )));
         }
     }
+    check_order(create, keyspace)?;
     Ok(columns)
-}
-
-fn table_options(def: &mut TableDef, options: &ast::OptionList) -> Result<(), Error> {
-    for (name, option) in options {
-        let seconds = || match option {
-            OptionValue::Integer(n) => u32::try_from(*n).ok().filter(|n| *n <= 630_720_000),
-            OptionValue::String(text) => text.parse().ok(),
-            _ => None,
-        };
-        let bad = || {
-            Error::Config(format!(
-                "Invalid value for '{name}': a whole number of seconds, at most 20 years, is expected"
-            ))
-        };
-        match name.as_str() {
-            "comment" => def.options.comment = plain(option),
-            "default_time_to_live" => def.options.default_time_to_live = seconds().ok_or_else(bad)?,
-            "gc_grace_seconds" => def.options.gc_grace_seconds = seconds().ok_or_else(bad)?,
-            "id" => return Err(Error::Config("A table's id cannot be chosen; leave ID out".into())),
-            name if schema::stored_option(name).is_some() => {
-                storage_options::check(name, option)?;
-                def.options.other.insert(name.to_owned(), plain(option));
-            }
-            _ => return Err(Error::Config(format!("Unknown property '{name}'"))),
-        }
-    }
-    Ok(())
 }
 
 fn alter_table(
@@ -239,7 +246,7 @@ fn alter_table(
                 }
             }
         }
-        ast::TableChange::With(properties) => table_options(def, &properties.options)?,
+        ast::TableChange::With(properties) => table_options::set(def, &properties.options)?,
         ast::TableChange::Type { .. } => {
             return Err(Error::Invalid("Altering column types is no longer supported".into()));
         }

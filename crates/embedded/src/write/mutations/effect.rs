@@ -9,10 +9,11 @@ use storage::{Change, Deletion, Draft, Expiry, Liveness, Mutation, RowBuilder, T
 
 use super::{Act, WritePlan};
 use crate::bind::change::{self, Before, ColumnOp, Moment};
-use crate::bind::choice::single;
+use crate::bind::choice::{for_each_combination, single};
 use crate::bind::elements::ListPaths;
 use crate::bind::show::RowSource;
-use crate::bind::slice::{check_key, clustering_ranges, partition_keys};
+use crate::bind::slice::{check_clustering, check_key, clustering_ranges, partition_keys};
+use crate::bind::term::Given;
 use crate::write::conditions::{Conditions, ReadColumns};
 use crate::write::times::Times;
 
@@ -237,6 +238,15 @@ impl WritePlan {
     }
 }
 
+/// Checks the clustering keys that a write names. `encoded` is the longest one in key encoding, which
+/// is no shorter than its parts.
+fn check_rows(plan: &WritePlan, values: &[Value<'_>], encoded: usize) -> Result<(), Error> {
+    match encoded > usize::from(u16::MAX) {
+        true => for_each_combination(&plan.restrictions.clustering, values, check_clustering),
+        false => Ok(()),
+    }
+}
+
 fn deletions(
     plan: &WritePlan,
     values: &[Value<'_>],
@@ -258,6 +268,9 @@ fn deletions(
         })?;
     } else {
         for (start, end) in clustering_ranges(&plan.def, restrictions, values)? {
+            if let Bound::Included(edge) | Bound::Excluded(edge) = &start {
+                check_rows(plan, values, edge.len())?;
+            }
             out.push(Change::DeleteRange { start, end, deletion });
         }
     }
@@ -276,7 +289,10 @@ fn for_each_row(
     }
     for (start, _) in clustering_ranges(&plan.def, &plan.restrictions, values)? {
         match start {
-            Bound::Included(row) => f(&row)?,
+            Bound::Included(row) => {
+                check_rows(plan, values, row.len())?;
+                f(&row)?;
+            }
             _ => f(&[])?,
         }
     }
@@ -289,6 +305,8 @@ fn for_each_row(
 /// The TTL is out of range, or ends after the last second that files can hold.
 fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<Expiry>, Error> {
     let given = match &plan.ttl {
+        // As in Cassandra: null is no TTL, and unset the default one.
+        Some(bind) if bind.get(values)? == Given::Null => Some(0),
         Some(bind) => bind.number(values)?,
         None => None,
     };
