@@ -23,8 +23,9 @@ use crate::published::{Published, Snapshot};
 use crate::resource::{Resource, is_system};
 use crate::rights::Rights;
 use crate::roles::{Edit, RoleName};
-use crate::scram::{ITERATIONS, Key, Verifier};
+use crate::scram::{ITERATIONS, Key};
 use crate::store::Store;
+use crate::verifier::Verifier;
 
 /// Most bytes of all roles, grants and levels, unless the caller sets them.
 const BYTES_MAX: u64 = 64 << 20;

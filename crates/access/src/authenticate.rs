@@ -11,7 +11,8 @@ use crate::access::Access;
 use crate::attempts::{Attempt, CHECKS_MAX, Refusal, Slots};
 use crate::login::Login;
 use crate::plan::Actor;
-use crate::scram::{ITERATIONS, PASSWORD_BYTES_MAX, Verifier};
+use crate::scram::{ITERATIONS, PASSWORD_BYTES_MAX};
+use crate::verifier::Verifier;
 
 /// Longest part of a user name that messages repeat, in characters.
 const NAME_CHARS_MAX: usize = 255;
@@ -139,13 +140,16 @@ impl Access {
         let snapshot = self.snapshot();
         match snapshot.roles.get(user).and_then(|role| role.verifier.clone()) {
             Some(verifier) => Checked { verifier, is_known: true },
-            None => {
-                let secret = &self.shared.decoy_secret;
-                let iterations = snapshot.roles.decoy_iterations(secret, user);
-                let verifier = Arc::new(Verifier::decoy(secret, user, iterations));
-                Checked { verifier, is_known: false }
-            }
+            None => self.decoy_of(user),
         }
+    }
+
+    /// Returns the decoy of a name.
+    pub(crate) fn decoy_of(&self, user: &str) -> Checked {
+        let secret = &self.shared.decoy_secret;
+        let iterations = self.snapshot().roles.decoy_iterations(secret, user);
+        let verifier = Arc::new(Verifier::decoy(secret, user, iterations));
+        Checked { verifier, is_known: false }
     }
 
     /// Opens a session after a successful check, or charges a failure. Checks the role again,

@@ -225,10 +225,8 @@ pub fn named<'a>(statement: &'a Statement, keyspace: Option<&'a str>) -> Option<
         Statement::Insert(s) => qualified(&s.table),
         Statement::Update(s) => qualified(&s.table),
         Statement::Delete(s) => qualified(&s.table),
-        Statement::Truncate(name)
-        | Statement::Compact(name)
-        | Statement::Flush(name)
-        | Statement::Scrub(name) => qualified(name),
+        Statement::Truncate(s) => qualified(&s.table),
+        Statement::Compact(name) | Statement::Flush(name) | Statement::Scrub(name) => qualified(name),
         Statement::CreateKeyspace(s) => Some((&s.name, None)),
         Statement::AlterKeyspace(s) => Some((&s.name, None)),
         Statement::DropKeyspace(s) => Some((&s.name, None)),

@@ -27,8 +27,8 @@ use crate::login::{Identity, Login, ended};
 use crate::plan::{Actor, Planner, copy_edits, drop_edits};
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
-use crate::scram::Verifier;
 use crate::store::Store;
+use crate::verifier::Verifier;
 
 /// Most changes in flight per role, except for superusers. One connection may have 2,048 requests
 /// in flight. Without this bound, the change of an administrator would wait behind all of them.

@@ -23,6 +23,7 @@ use crate::access::Access;
 use crate::attempts::Attempt;
 use crate::authenticate::{AuthError, Checked, refused};
 use crate::login::Login;
+use crate::scram::ScramVerifier;
 
 /// Length of the server's part of the nonce, in bytes.
 const NONCE_BYTES: usize = 18;
@@ -92,7 +93,10 @@ impl Access {
         lanes::random::fill(&mut ours);
         let nonce = format!("{client_nonce}{}", BASE64.encode(ours));
         let checked = self.verifier_of(user);
-        let server_first = format!("r={nonce},{}", checked.verifier.challenge());
+        // A password that SCRAM cannot check looks like a name without a verifier, and fails.
+        let checked = if checked.verifier.scram().is_some() { checked } else { self.decoy_of(user) };
+        let challenge = checked.verifier.scram().map(ScramVerifier::challenge).unwrap_or_default();
+        let server_first = format!("r={nonce},{challenge}");
         let auth_message = format!("{bare},{server_first}");
         Ok((Exchange { user: user.to_owned(), attempt, checked, binding, nonce, auth_message }, server_first))
     }
@@ -108,7 +112,7 @@ impl Access {
         // Check again: a client may have started many exchanges at once.
         self.check_failures(attempt, &user)?;
         let signature = parse_final(client_final, &binding, &nonce).and_then(|(unproven, proof)| {
-            checked.verifier.check_proof(&format!("{auth_message},{unproven}"), &proof)
+            checked.verifier.scram()?.check_proof(&format!("{auth_message},{unproven}"), &proof)
         });
         let login = self.admit(attempt, &user, &checked, signature.is_some())?;
         let signature = signature.ok_or_else(|| refused(&user))?;

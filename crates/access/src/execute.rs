@@ -10,7 +10,8 @@ use crate::cancel::CancelTarget;
 use crate::change::Job;
 use crate::login::{Login, ended};
 use crate::plan::EMPTY_PASSWORD;
-use crate::scram::{PASSWORD_BYTES_MAX, Verifier};
+use crate::scram::PASSWORD_BYTES_MAX;
+use crate::verifier::Verifier;
 
 impl Access {
     /// True for a statement that [`Access::execute`] runs.

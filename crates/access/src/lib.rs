@@ -15,6 +15,7 @@ mod attempts;
 mod audit;
 mod authenticate;
 mod authorize;
+mod bcrypt;
 mod cancel;
 mod catalog;
 mod change;
@@ -34,6 +35,7 @@ mod rights;
 mod roles;
 mod scram;
 mod store;
+mod verifier;
 mod visibility;
 
 pub use access::{Access, Admin, SharedAccess};

@@ -301,11 +301,9 @@ impl Planner<'_> {
             ["service_level_option", "effective_service_level", "value"].map(|name| (name, CqlType::Text));
         let mut table = ListedTable::new(memory, "system_distributed", "service_levels", &columns);
         for option in &OPTIONS {
-            let set = option.effective(&effective);
-            let (level, value) = set.map_or((None, None), |(level, value)| (Some(level), Some(value)));
-            let level = level.map(str::as_bytes);
+            let (level, value) = option.effective(&effective);
             let value = value.as_deref().map(str::as_bytes);
-            table.row(&[Some(option.name.as_bytes()), level, value]).await?;
+            table.row(&[Some(option.name.as_bytes()), Some(level.as_bytes()), value]).await?;
         }
         table.finish()
     }

@@ -22,7 +22,7 @@ use crate::plan::Actor;
 use crate::published::Published;
 use crate::rights::Rights;
 use crate::roles::{RoleName, Roles};
-use crate::scram::Verifier;
+use crate::verifier::Verifier;
 use crate::visibility::Visibility;
 
 /// State that the sessions of a role on a core share.

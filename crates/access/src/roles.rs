@@ -7,7 +7,8 @@ use cql::ast::Permission;
 use workload::{Catalog, Effective};
 
 use crate::resource::{PermissionSet, Resource};
-use crate::scram::{self, Key, Verifier};
+use crate::scram::{self, Key};
+use crate::verifier::Verifier;
 
 /// Name of a role.
 pub(crate) type RoleName = Arc<str>;

@@ -40,35 +40,40 @@ const METHOD: &str = "SCRAM-SHA-256";
 
 /// Stored form of a password. `Debug` hides it, and comparisons take constant time.
 #[derive(Clone)]
-pub(crate) struct Verifier {
+pub(crate) struct ScramVerifier {
     iterations: u32,
     salt: Vec<u8>,
     stored_key: Key,
     server_key: Key,
 }
 
-impl fmt::Debug for Verifier {
+impl fmt::Debug for ScramVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Verifier(*****)")
     }
 }
 
-impl Verifier {
+impl ScramVerifier {
     /// Derives the verifier of a password with a new salt.
-    pub(crate) async fn of(password: &str) -> Verifier {
+    pub(crate) async fn of(password: &str) -> ScramVerifier {
         let mut salt = vec![0; SALT_BYTES];
         lanes::random::fill(&mut salt);
         let (stored_key, server_key) = keys(password, &salt, ITERATIONS).await;
-        Verifier { iterations: ITERATIONS, salt, stored_key, server_key }
+        ScramVerifier { iterations: ITERATIONS, salt, stored_key, server_key }
     }
 
     /// Returns the decoy of a name without a verifier. No password matches it, and a check takes
     /// the same time. Salt and keys are derived from the secret and the name. They are therefore
     /// the same at every attempt and after a restart.
-    pub(crate) fn decoy(secret: &Key, name: &str, iterations: u32) -> Verifier {
+    pub(crate) fn decoy(secret: &Key, name: &str, iterations: u32) -> ScramVerifier {
         let derived = |label: &[u8]| hmac(secret, &[label, &[0], name.as_bytes()]);
         let salt = derived(b"salt")[..SALT_BYTES].to_vec();
-        Verifier { iterations, salt, stored_key: derived(b"stored key"), server_key: derived(b"server key") }
+        ScramVerifier {
+            iterations,
+            salt,
+            stored_key: derived(b"stored key"),
+            server_key: derived(b"server key"),
+        }
     }
 
     /// Returns the iterations of one check.
@@ -77,7 +82,7 @@ impl Verifier {
     }
 
     /// True if both have the same salt, iterations and keys. Compares the keys in constant time.
-    pub(crate) fn is_same(&self, other: &Verifier) -> bool {
+    pub(crate) fn is_same(&self, other: &ScramVerifier) -> bool {
         let keys = self.stored_key.ct_eq(&other.stored_key) & self.server_key.ct_eq(&other.server_key);
         bool::from(keys) && self.salt == other.salt && self.iterations == other.iterations
     }
@@ -111,7 +116,7 @@ impl Verifier {
 
     /// Parses the text form in a statement or in the tables. Returns `None` if it is malformed, or
     /// its iterations or salt are out of bounds.
-    pub(crate) fn parse(text: &str) -> Option<Verifier> {
+    pub(crate) fn parse(text: &str) -> Option<ScramVerifier> {
         let mut parts = text.split('$');
         let method = parts.next()?;
         let salting = parts.next()?;
@@ -124,7 +129,7 @@ impl Verifier {
         let iterations = iterations.parse().ok().filter(|n| ITERATIONS_ACCEPTED.contains(n))?;
         let salt = BASE64.decode(salt).ok().filter(|salt| (1..=SALT_BYTES_MAX).contains(&salt.len()))?;
         let key = |text: &str| BASE64.decode(text).ok()?.try_into().ok();
-        Some(Verifier { iterations, salt, stored_key: key(stored)?, server_key: key(server)? })
+        Some(ScramVerifier { iterations, salt, stored_key: key(stored)?, server_key: key(server)? })
     }
 }
 
@@ -172,13 +177,13 @@ async fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::task::{Context, Poll, Waker};
 
     /// Runs a future to its end. Outside of lanes only `heavy_yield` is ever pending, and it wakes
     /// itself.
-    fn block_on<T>(future: impl Future<Output = T>) -> T {
+    pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         loop {
             if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -200,48 +205,50 @@ mod tests {
         assert_eq!(Key::from(Sha256::digest(client_key)), stored_key, "the client's proof");
         let signature = BASE64.encode(hmac(&server_key, &[message]));
         assert_eq!(signature, "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "the server's signature");
-        let verifier = Verifier { iterations: 4096, salt, stored_key, server_key };
+        let verifier = ScramVerifier { iterations: 4096, salt, stored_key, server_key };
         let auth_message = std::str::from_utf8(message).unwrap();
         let proof = BASE64.decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=").unwrap();
         assert_eq!(verifier.check_proof(auth_message, &proof).map(|key| BASE64.encode(key)), Some(signature));
         assert_eq!(verifier.challenge(), "s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096");
         assert!(verifier.check_proof(auth_message, &proof[1..]).is_none());
         assert!(verifier.check_proof(&format!("{auth_message} "), &proof).is_none());
-        assert!(Verifier::decoy(&[7; 32], "user", 4096).check_proof(auth_message, &proof).is_none());
+        assert!(ScramVerifier::decoy(&[7; 32], "user", 4096).check_proof(auth_message, &proof).is_none());
     }
 
     #[test]
     fn verifier_accepts_its_password_after_a_round_trip() {
-        let verifier = block_on(Verifier::of("päss\u{ad}word"));
+        let verifier = block_on(ScramVerifier::of("päss\u{ad}word"));
         assert!(block_on(verifier.accepts("päss\u{ad}word")));
         assert!(block_on(verifier.accepts("pa\u{308}ssword")), "the same password, prepared");
         assert!(!block_on(verifier.accepts("password")) && !block_on(verifier.accepts("")));
-        let again = Verifier::parse(&verifier.to_text()).unwrap();
+        let again = ScramVerifier::parse(&verifier.to_text()).unwrap();
         assert!(block_on(again.accepts("pässword")));
         assert_eq!(again.to_text(), verifier.to_text());
         assert_ne!(
-            block_on(Verifier::of("x")).to_text(),
-            block_on(Verifier::of("x")).to_text(),
+            block_on(ScramVerifier::of("x")).to_text(),
+            block_on(ScramVerifier::of("x")).to_text(),
             "salts differ"
         );
-        assert!(verifier.is_same(&again) && !verifier.is_same(&block_on(Verifier::of("päss\u{ad}word"))));
+        assert!(
+            verifier.is_same(&again) && !verifier.is_same(&block_on(ScramVerifier::of("päss\u{ad}word")))
+        );
         assert_eq!(format!("{verifier:?}"), "Verifier(*****)");
     }
 
     #[test]
     fn decoy_depends_on_secret_and_name_only() {
-        let text = |secret, name| Verifier::decoy(secret, name, 4096).to_text();
+        let text = |secret, name| ScramVerifier::decoy(secret, name, 4096).to_text();
         assert_eq!(text(&[7; 32], "ann"), text(&[7; 32], "ann"));
         assert_ne!(text(&[7; 32], "ann"), text(&[7; 32], "bob"));
         assert_ne!(text(&[7; 32], "ann"), text(&[8; 32], "ann"));
-        assert!(!block_on(Verifier::decoy(&[7; 32], "ann", 4096).accepts("")));
+        assert!(!block_on(ScramVerifier::decoy(&[7; 32], "ann", 4096).accepts("")));
     }
 
     #[test]
     fn verifiers_have_at_most_65536_iterations() {
         let key = BASE64.encode([7; 32]);
         let text = |iterations: u32| format!("SCRAM-SHA-256${iterations}:AAAA${key}:{key}");
-        let is_accepted = |iterations| Verifier::parse(&text(iterations)).is_some();
+        let is_accepted = |iterations| ScramVerifier::parse(&text(iterations)).is_some();
         assert_eq!([4095, 4096, 65_536, 65_537].map(is_accepted), [false, true, true, false]);
     }
 
@@ -249,7 +256,7 @@ mod tests {
     fn malformed_verifiers_are_rejected() {
         let key = BASE64.encode([7; 32]);
         let good = format!("SCRAM-SHA-256$4096:AAAA${key}:{key}");
-        assert!(Verifier::parse(&good).is_some());
+        assert!(ScramVerifier::parse(&good).is_some());
         let short = BASE64.encode([7; 31]);
         for bad in [
             "",
@@ -265,7 +272,7 @@ mod tests {
             &format!("{good}$"),
             &good[..good.len() - 1],
         ] {
-            assert!(Verifier::parse(bad).is_none(), "{bad}");
+            assert!(ScramVerifier::parse(bad).is_none(), "{bad}");
         }
     }
 }

@@ -23,7 +23,8 @@ use workload::LevelSpec;
 use crate::options;
 use crate::resource::{NO_TABLE, PermissionSet, Resource};
 use crate::roles::{Edit, Roles};
-use crate::scram::{Key, Verifier};
+use crate::scram::Key;
+use crate::verifier::Verifier;
 
 /// Keyspaces and tables. Every start creates the missing ones.
 const DEFINITIONS: [&str; 8] = [

@@ -352,8 +352,8 @@ impl Embedded {
             return self.plan_of(bind(self, guardrails, statement, used)?);
         }
         let (kind, target, tables) = match &***statement {
-            Statement::Truncate(name) => {
-                let def = writable(self, name, used)?;
+            Statement::Truncate(s) => {
+                let def = writable(self, &s.table, used)?;
                 (PlanKind::Truncate(def.clone()), target(&def, Action::Modify), vec![def])
             }
             Statement::Compact(name) => {

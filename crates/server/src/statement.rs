@@ -431,6 +431,7 @@ fn kind_of(tree: &Tree) -> (StatementKind, Option<&Using>) {
         Tree::Update(s) => (StatementKind::Write, Some(&s.using)),
         Tree::Delete(s) => (StatementKind::Write, Some(&s.using)),
         Tree::Batch(s) => (StatementKind::Batch, Some(&s.using)),
+        Tree::Truncate(s) => (StatementKind::Other, Some(&s.using)),
         Tree::Compact(_) | Tree::Flush(_) | Tree::Scrub(_) => (StatementKind::Maintenance, None),
         _ => (StatementKind::Other, None),
     }

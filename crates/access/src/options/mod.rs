@@ -38,22 +38,18 @@ impl LevelOption {
             OptionValue::Integer(number) if matches!((self.ty)(), CqlType::Text) => number.to_string().into(),
             OptionValue::Integer(number) => i32::try_from(number).unwrap_or(i32::MAX).to_be_bytes().into(),
             OptionValue::Boolean(truth) => vec![u8::from(truth)],
-            OptionValue::Duration(d) => {
-                let months = d.months;
-                let days = d.days;
-                let nanoseconds = d.nanoseconds;
-                schema::value::Duration { months, days, nanoseconds }.to_bytes()
-            }
+            OptionValue::Duration(duration) => duration.to_bytes(),
             OptionValue::Null => return None,
             other => text_of(&other).into_bytes(),
         })
     }
 
-    /// Returns the level that supplies the value, and the value as text. `None` if it is not set.
-    pub(crate) fn effective<'a>(&self, effective: &'a Effective) -> Option<(&'a str, String)> {
+    /// Returns the level that supplies the value, and the value as text. `None` if no level sets it:
+    /// the level is then the one that supplied `shares`.
+    pub(crate) fn effective<'a>(&self, effective: &'a Effective) -> (&'a str, Option<String>) {
         let value = (self.get)(&effective.spec);
-        let from = self.from.map_or_else(|| Some(&**effective.level.name()), |from| from(effective))?;
-        (value != OptionValue::Null).then(|| (from, text_of(&value)))
+        let from = self.from.and_then(|from| from(effective)).unwrap_or(effective.level.name());
+        (from, (value != OptionValue::Null).then(|| text_of(&value)))
     }
 }
 
@@ -62,7 +58,14 @@ pub(crate) const OPTIONS: [LevelOption; 18] = [
     LevelOption {
         name: "timeout",
         ty: || CqlType::Duration,
-        set: |spec, value| milliseconds("timeout", "Timeout values", value).map(|set| spec.timeout = set),
+        // As in ScyllaDB, a timeout of 0 is none.
+        set: |spec, value| match value {
+            OptionValue::Duration(zero) if *zero == schema::value::Duration::default() => {
+                spec.timeout = None;
+                Ok(())
+            }
+            value => milliseconds("timeout", "Timeout values", value).map(|set| spec.timeout = set),
+        },
         get: |spec| duration(spec.timeout),
         from: Some(|effective| effective.timeout_from.as_deref()),
     },

@@ -17,7 +17,7 @@ use workload::Catalog;
 
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
-use crate::scram::Verifier;
+use crate::verifier::Verifier;
 
 pub(crate) use copies::{copy_edits, drop_edits, unused_copies};
 pub(crate) use levels::missing_level;

@@ -11,7 +11,7 @@ use super::{Planner, check_name};
 use crate::needs::NeedKind;
 use crate::resource::Resource;
 use crate::roles::Edit;
-use crate::scram::Verifier;
+use crate::verifier::Verifier;
 
 /// Converts the options of CREATE USER. A user is a role that may log in.
 pub(super) fn of_create_user(user: &CreateUser) -> RoleOptions {
@@ -70,7 +70,8 @@ impl Planner<'_> {
                 Some(verifier) => Ok(Some(Arc::new(verifier))),
                 None => invalid(
                     "The hashed password must be a SCRAM-SHA-256 verifier: \
-                     'SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey', with 4096 to 65536 iterations",
+                     'SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey', with 4096 to 65536 iterations; \
+                     or a bcrypt hash: '$2a$cost$...', with a cost from 4 to 14",
                 ),
             };
         }

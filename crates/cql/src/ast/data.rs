@@ -206,6 +206,15 @@ pub struct Using {
     pub service_level: Option<String>,
 }
 
+/// `TRUNCATE t USING TIMEOUT …`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Truncate {
+    /// The table.
+    pub table: TableName,
+    /// `USING TIMEOUT`, as in ScyllaDB, and the level. Without markers.
+    pub using: Using,
+}
+
 impl Using {
     /// True without a USING clause.
     pub fn is_empty(&self) -> bool {

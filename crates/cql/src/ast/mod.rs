@@ -32,7 +32,7 @@ pub enum Statement {
     Update(Update),
     Delete(Delete),
     Batch(Batch),
-    Truncate(TableName),
+    Truncate(Truncate),
     // Storage.
     Compact(TableName),
     Flush(TableName),

@@ -20,7 +20,8 @@ mod types;
 mod update;
 mod using;
 
-use crate::ast::{QualifiedName, Statement};
+use self::using::UsingScope;
+use crate::ast::{QualifiedName, Statement, Truncate};
 use crate::error::SyntaxError;
 use crate::lexer::{Lexer, Token, TokenKind};
 use crate::words::is_reserved;
@@ -126,7 +127,8 @@ impl<'a> Parser<'a> {
         } else if is("TRUNCATE") {
             self.advance();
             self.eat_table();
-            Ok(Statement::Truncate(self.qualified()?))
+            let table = self.qualified()?;
+            Ok(Statement::Truncate(Truncate { table, using: self.using(UsingScope::Read)? }))
         } else if is("COMPACT") {
             self.advance();
             self.eat_table();

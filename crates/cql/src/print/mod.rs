@@ -76,7 +76,7 @@ fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: Secrets) -> 
         Statement::Update(s) => s.fmt(f),
         Statement::Delete(s) => s.fmt(f),
         Statement::Batch(s) => s.fmt(f),
-        Statement::Truncate(table) => write!(f, "TRUNCATE TABLE {table}"),
+        Statement::Truncate(s) => write!(f, "TRUNCATE TABLE {}{}", s.table, s.using),
         Statement::Compact(table) => write!(f, "COMPACT TABLE {table}"),
         Statement::Flush(table) => write!(f, "FLUSH TABLE {table}"),
         Statement::Scrub(table) => write!(f, "SCRUB TABLE {table}"),

@@ -123,7 +123,11 @@ impl Generator {
             7 => Statement::Compact(self.qualified()),
             8 => Statement::Flush(self.qualified()),
             9 => Statement::Scrub(self.qualified()),
-            _ => Statement::Truncate(self.qualified()),
+            _ => {
+                let table = self.qualified();
+                let timeout = self.chance().then(|| Term::Literal(Literal::Duration(self.duration())));
+                Statement::Truncate(Truncate { table, using: Using { timeout, ..Using::default() } })
+            }
         }
     }
 

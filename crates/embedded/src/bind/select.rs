@@ -186,6 +186,7 @@ pub(crate) fn select(
     if is_virtual && !restrictions.tokens.is_empty() {
         return Err(Error::Invalid("token() is not supported in the WHERE of virtual tables".into()));
     }
+    binder.bind_timeout(&select.using)?;
     let mut limit = |name, term: &Option<ast::Term>| {
         term.as_ref().map(|term| binder.bind(name, &CqlType::Int, term)).transpose()
     };

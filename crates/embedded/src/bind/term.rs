@@ -353,6 +353,14 @@ impl Binder {
         Ok(bind)
     }
 
+    /// Describes the marker of a `USING TIMEOUT ?`, whose value the server reads.
+    pub(crate) fn bind_timeout(&mut self, using: &ast::Using) -> Result<(), Error> {
+        match using.timeout.as_ref().filter(|timeout| timeout.is_marker()) {
+            Some(marker) => self.bind("[timeout]", &CqlType::Duration, marker).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Prepares a term as a value of type `ty` for the column `name`.
     pub(crate) fn bind(&mut self, name: &str, ty: &CqlType, term: &ast::Term) -> Result<Bind, Error> {
         self.bind_shared(&Arc::from(name), &Arc::new(ty.clone()), term)

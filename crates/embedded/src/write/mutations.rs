@@ -150,6 +150,7 @@ pub(crate) fn key_markers(restrictions: &Restrictions) -> Vec<u16> {
 }
 
 fn using(binder: &mut Binder, using: &ast::Using) -> Result<(Option<Bind>, Option<Bind>), Error> {
+    binder.bind_timeout(using)?;
     let mut one = |name, ty, term: &Option<ast::Term>| {
         term.as_ref().map(|term| binder.bind(name, &ty, term)).transpose()
     };
