@@ -14,6 +14,7 @@ mod words;
 pub use ast::Statement;
 pub use error::SyntaxError;
 pub use print::{Masked, create_keyspace, create_table, create_type};
+pub use words::{constant, identifier};
 
 /// Longest statement that the parser accepts, in bytes. Default limit of a native-protocol frame.
 pub const TEXT_BYTES_MAX: usize = 16 << 20;

@@ -68,6 +68,18 @@ impl fmt::Display for Identifier<'_> {
     }
 }
 
+/// Returns a name as an identifier: in double quotes if it is necessary.
+#[must_use]
+pub fn identifier(name: &str) -> String {
+    Identifier(name).to_string()
+}
+
+/// Returns a text as a constant in single quotes.
+#[must_use]
+pub fn constant(text: &str) -> String {
+    Quoted(text).to_string()
+}
+
 /// Display of a string constant in single quotes.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 

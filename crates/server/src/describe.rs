@@ -11,7 +11,7 @@ mod rows;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use access::Login;
+use access::{AccessSchema, Login};
 use cql::ast::{DescribeTarget, QualifiedName, Statement as Tree};
 use engine::{
     About, ColumnSpec, Columns, Error, Keyspace, Later, ResultRows, Schema, StatementOutcome, Viewer,
@@ -56,10 +56,18 @@ pub(crate) fn describe(
         session: session_keyspace.map(str::to_owned),
         viewer: core.access.viewer(login),
     };
-    let targets = match all.targets(&describe.target, &check) {
+    let mut targets = match all.targets(&describe.target, &check) {
         Ok(targets) => targets,
         Err(error) => return DescribeAnswer::Now(Err(error)),
     };
+    if let (DescribeTarget::Schema { .. }, true, Targets::Items(items)) =
+        (&describe.target, describe.with_internals, &mut targets)
+    {
+        match core.access.describe(login, describe.with_passwords) {
+            Ok(access) => items.extend(access.map(|access| Item::Access(Box::new(access)))),
+            Err(error) => return DescribeAnswer::Now(Err(error)),
+        }
+    }
     let mut rows = match PagedRows::new(targets.no_rows(), part) {
         Ok(rows) => rows,
         Err(error) => return DescribeAnswer::Now(Err(error)),
@@ -116,6 +124,8 @@ enum Item {
     Table(Arc<TableDef>),
     VirtualTable(Arc<TableDef>),
     Type(Arc<UdtType>),
+    /// Roles, grants and levels.
+    Access(Box<AccessSchema>),
 }
 
 impl Targets {
@@ -149,6 +159,8 @@ impl Item {
             }
             Item::Table(def) | Item::VirtualTable(def) => Box::new(std::iter::once(of_table(def))),
             Item::Type(udt) => Box::new(std::iter::once(of_type(udt))),
+            // Their number has no small bound.
+            Item::Access(_) => Box::new(std::iter::once(INLINE_PARTS + 1)),
         }
     }
 
@@ -157,7 +169,8 @@ impl Item {
         match self {
             Item::Keyspace { keyspace, only } => {
                 let name = &*keyspace.def.name;
-                let own = Element { keyspace: name, kind: "keyspace", name, text: Text::Keyspace(keyspace) };
+                let text = Text::Keyspace(keyspace);
+                let own = Element { keyspace: name, kind: "keyspace", name: name.into(), text };
                 let inside = (!only).then_some(keyspace).into_iter().flat_map(|keyspace| {
                     let types = types_in_order(keyspace).into_iter().map(|udt| type_element(udt));
                     let tables = keyspace.tables.values();
@@ -168,6 +181,12 @@ impl Item {
             Item::Table(def) => Box::new(std::iter::once(table_element(def, Text::Table(def)))),
             Item::VirtualTable(def) => Box::new(std::iter::once(table_element(def, Text::VirtualTable(def)))),
             Item::Type(udt) => Box::new(std::iter::once(type_element(udt))),
+            Item::Access(access) => Box::new(access.statements().map(|statement| Element {
+                keyspace: "",
+                kind: statement.kind,
+                name: statement.name.into(),
+                text: Text::Statement(statement.text),
+            })),
         }
     }
 }
@@ -251,7 +270,12 @@ impl Described {
                 self.types().into_iter().map(|(keyspace, name)| (keyspace, "type", name)).collect()
             }
         };
-        let element = |(keyspace, kind, name)| Element { keyspace, kind, name, text: Text::None };
+        let element = |(keyspace, kind, name): (&'a str, _, &'a str)| Element {
+            keyspace,
+            kind,
+            name: name.into(),
+            text: Text::None,
+        };
         Box::new(names.into_iter().map(element))
     }
 
@@ -409,11 +433,11 @@ fn level<'a>(udt: &'a UdtType, levels: &mut BTreeMap<&'a str, usize>) -> usize {
 }
 
 fn type_element(udt: &UdtType) -> Element<'_> {
-    Element { keyspace: &udt.keyspace, kind: "type", name: &udt.name, text: Text::Type(udt) }
+    Element { keyspace: &udt.keyspace, kind: "type", name: (&*udt.name).into(), text: Text::Type(udt) }
 }
 
 fn table_element<'a>(def: &'a TableDef, text: Text<'a>) -> Element<'a> {
-    Element { keyspace: &def.keyspace, kind: "table", name: &def.name, text }
+    Element { keyspace: &def.keyspace, kind: "table", name: (&*def.name).into(), text }
 }
 
 fn columns(names: &[&str]) -> Columns {

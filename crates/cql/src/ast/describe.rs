@@ -9,6 +9,8 @@ pub struct Describe {
     pub target: DescribeTarget,
     /// `WITH INTERNALS`.
     pub with_internals: bool,
+    /// `AND PASSWORDS`, as in ScyllaDB.
+    pub with_passwords: bool,
 }
 
 /// Object of a DESCRIBE.

@@ -13,7 +13,12 @@ impl Parser<'_> {
         if with_internals {
             self.expect_word("INTERNALS")?;
         }
-        Ok(Statement::Describe(Describe { target, with_internals }))
+        let takes_passwords = with_internals && matches!(target, DescribeTarget::Schema { .. });
+        let with_passwords = takes_passwords && self.eat_word("AND");
+        if with_passwords {
+            self.expect_word("PASSWORDS")?;
+        }
+        Ok(Statement::Describe(Describe { target, with_internals, with_passwords }))
     }
 
     fn describe_target(&mut self) -> Result<DescribeTarget> {

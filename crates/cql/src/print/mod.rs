@@ -147,5 +147,9 @@ fn describe(f: &mut Formatter<'_>, describe: &Describe) -> fmt::Result {
             None => write!(f, "\"{}\"", name.name.replace('"', "\"\""))?,
         },
     }
-    f.write_str(if describe.with_internals { " WITH INTERNALS" } else { "" })
+    f.write_str(match (describe.with_internals, describe.with_passwords) {
+        (true, true) => " WITH INTERNALS AND PASSWORDS",
+        (true, false) => " WITH INTERNALS",
+        (false, _) => "",
+    })
 }

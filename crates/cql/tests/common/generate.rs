@@ -570,7 +570,8 @@ impl Generator {
             9 => Statement::DropType(self.drop_object()),
             _ => {
                 let target = self.describe_target();
-                Statement::Describe(Describe { target, with_internals: flag })
+                let with_passwords = flag && matches!(target, DescribeTarget::Schema { .. }) && self.chance();
+                Statement::Describe(Describe { target, with_internals: flag, with_passwords })
             }
         }
     }

@@ -492,3 +492,53 @@ fn names_of_tables_and_types_are_cassandras() {
         ),
     ]);
 }
+
+#[test]
+fn schema_tables_hold_the_maps_of_cassandra() {
+    const TIERED: &str = "{'class': 'org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy', \
+                          'max_threshold': '32', 'min_threshold': '4'}";
+    const LZ4: &str =
+        "{'chunk_length_in_kb': '16', 'class': 'org.apache.cassandra.io.compress.LZ4Compressor'}";
+    let shown = [
+        ("comment = ''", "compaction", TIERED),
+        ("compaction = {'class': 'SizeTieredCompactionStrategy'}", "compaction", TIERED),
+        (
+            "compaction = {'class': 'LeveledCompactionStrategy', 'max_threshold': 8}",
+            "compaction",
+            "{'class': 'org.apache.cassandra.db.compaction.LeveledCompactionStrategy', 'max_threshold': '8', \
+             'min_threshold': '4'}",
+        ),
+        ("compaction = {'class': 'LeveledCompactionStrategy'}", "bloom_filter_fp_chance", "0.1"),
+        ("comment = ''", "bloom_filter_fp_chance", "0.01"),
+        ("comment = ''", "compression", LZ4),
+        ("compression = {'sstable_compression': 'LZ4Compressor'}", "compression", LZ4),
+        (
+            "compression = {'class': 'ZstdCompressor', 'chunk_length_kb': 64}",
+            "compression",
+            "{'chunk_length_in_kb': '64', 'class': 'org.apache.cassandra.io.compress.ZstdCompressor'}",
+        ),
+        ("compression = {'enabled': false}", "compression", "{'enabled': 'false'}"),
+        ("compression = {'sstable_compression': ''}", "compression", "{'enabled': 'false'}"),
+        ("comment = ''", "caching", "{'keys': 'ALL', 'rows_per_partition': 'NONE'}"),
+        ("caching = {'keys': 'none'}", "caching", "{'keys': 'NONE', 'rows_per_partition': 'NONE'}"),
+        ("caching = {'rows_per_partition': 10}", "caching", "{'keys': 'NONE', 'rows_per_partition': '10'}"),
+        ("speculative_retry = '99PERCENTILE'", "speculative_retry", "'99p'"),
+        ("speculative_retry = 'none'", "speculative_retry", "'NEVER'"),
+        ("speculative_retry = 'min(99p, 50ms)'", "speculative_retry", "'MIN(99p,50ms)'"),
+        ("additional_write_policy = 50ms", "additional_write_policy", "'50ms'"),
+    ];
+    run(async move |engine| {
+        for (option, column, expected) in shown {
+            for text in [
+                &*format!("CREATE TABLE o (k int PRIMARY KEY) WITH {option}"),
+                &*format!(
+                    "SELECT {column} FROM system_schema.tables WHERE keyspace_name = 'ks' AND table_name = 'o'"
+                ),
+                "DROP TABLE o",
+            ] {
+                let expected = if text.starts_with("SELECT") { expected } else { "done" };
+                assert_eq!(answer(engine, text, &[]).await, expected, "{option}: {text}");
+            }
+        }
+    });
+}

@@ -1,5 +1,6 @@
 //! Rows of the answer to DESCRIBE: made one at a time, divided into pages, charged as they grow.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Keyspace, ROW_BYTES_MAX, ResultRows};
@@ -20,28 +21,30 @@ pub(crate) struct Page {
 pub(super) struct Element<'a> {
     pub(super) keyspace: &'a str,
     pub(super) kind: &'static str,
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
     pub(super) text: Text<'a>,
 }
 
 /// Statement that creates an object, if requested.
-#[derive(Clone, Copy)]
 pub(super) enum Text<'a> {
     None,
     Keyspace(&'a Keyspace),
     Table(&'a TableDef),
     VirtualTable(&'a TableDef),
     Type(&'a UdtType),
+    /// The statement itself.
+    Statement(String),
 }
 
 impl Text<'_> {
-    fn make(self) -> Option<String> {
+    fn make(&self) -> Option<String> {
         Some(match self {
             Text::None => return None,
             Text::Keyspace(keyspace) => cql::create_keyspace(&keyspace.def),
             Text::Table(def) => cql::create_table(def),
             Text::VirtualTable(def) => virtual_table_text(def),
             Text::Type(udt) => cql::create_type(udt),
+            Text::Statement(text) => text.clone(),
         })
     }
 }
@@ -81,7 +84,13 @@ impl PagedRows {
             return Ok(false);
         }
         let text = element.text.make();
-        let cells = [element.keyspace, element.kind, element.name].into_iter().chain(text.as_deref());
+        // As in Cassandra, names are in quotes where statements need them.
+        let keyspace = match element.keyspace {
+            "" => String::new(),
+            keyspace => cql::identifier(keyspace),
+        };
+        let name = cql::identifier(&element.name);
+        let cells = [&*keyspace, element.kind, &*name].into_iter().chain(text.as_deref());
         let bytes = cells.clone().map(|cell| 4 + cell.len()).sum::<usize>();
         let after = self.rows.cells.len() + bytes;
         if bytes > ROW_BYTES_MAX || after > ANSWER_BYTES_MAX {

@@ -170,3 +170,66 @@ fn prepared_statement_is_authorized_when_it_runs() {
         assert_eq!(ann.ask(&execute).code(), UNAUTHORIZED, "{text}");
     }
 }
+
+#[test]
+fn description_with_internals_has_roles_grants_and_levels() {
+    let (server, mut admin) = two_tenants();
+    for text in [
+        "CREATE SERVICE LEVEL \"Fast\" WITH shares = 7",
+        "CREATE ROLE readers",
+        "GRANT readers TO ann",
+        "ATTACH SERVICE LEVEL \"Fast\" TO ann",
+    ] {
+        admin.run(text);
+    }
+    let statements = |client: &mut Client, text: &str| -> Vec<String> {
+        client.run(text).texts().into_iter().map(|mut row| row.swap_remove(3)).collect()
+    };
+    let all = statements(&mut admin, "DESCRIBE SCHEMA WITH INTERNALS");
+    for expected in [
+        "CREATE ROLE IF NOT EXISTS readers WITH LOGIN = false AND SUPERUSER = false;",
+        "CREATE ROLE IF NOT EXISTS ann WITH LOGIN = true AND SUPERUSER = false;",
+        "GRANT readers TO ann;",
+        "GRANT SELECT ON TABLE a.t TO ann;",
+        "ATTACH SERVICE LEVEL \"Fast\" TO ann;",
+    ] {
+        assert!(all.iter().any(|text| text == expected), "{expected}: {all:?}");
+    }
+    let level =
+        all.iter().find(|text| text.contains("LEVEL IF NOT EXISTS \"Fast\" WITH")).expect("the level");
+    assert!(level.contains("shares = 7"), "{level}");
+    assert!(!all.iter().any(|text| text.contains("PASSWORD")), "hashes are shown on request only");
+    // The statements create the same roles and levels again, passwords included.
+    let with = statements(&mut admin, "DESCRIBE SCHEMA WITH INTERNALS AND PASSWORDS");
+    let ann =
+        with.iter().find(|text| text.starts_with("CREATE ROLE IF NOT EXISTS ann WITH HASHED")).expect("ann");
+    admin.run("DROP ROLE ann");
+    admin.run(ann);
+    let mut ann = server.client(Version::V5, ("ann", "secret"));
+    let plain = ann.run("DESCRIBE SCHEMA").texts().len();
+    assert_eq!(ann.run("DESCRIBE SCHEMA WITH INTERNALS").texts().len(), plain, "a superuser's alone");
+    assert_eq!(ann.query("DESCRIBE SCHEMA WITH INTERNALS AND PASSWORDS").code(), UNAUTHORIZED);
+}
+
+#[test]
+fn names_in_descriptions_are_quoted_where_needed() {
+    let server = TestServer::start(1, settings());
+    let mut admin = server.client(Version::V5, ADMIN);
+    admin.run(
+        "CREATE KEYSPACE \"Ks\" WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    );
+    admin.run("CREATE TYPE \"Ks\".\"a-b\" (\"select\" int)");
+    admin.run("CREATE TABLE \"Ks\".\"Order\" (\"K\" int PRIMARY KEY, \"a b\" frozen<\"a-b\">)");
+    let rows = admin.run("DESCRIBE KEYSPACE \"Ks\"").texts();
+    let names: Vec<[&str; 3]> = rows.iter().map(|row| [&*row[0], &*row[1], &*row[2]]).collect();
+    let quoted = "\"Ks\"";
+    assert_eq!(
+        names,
+        [[quoted, "keyspace", quoted], [quoted, "type", "\"a-b\""], [quoted, "table", "\"Order\""]]
+    );
+    admin.run("DROP KEYSPACE \"Ks\"");
+    for row in &rows {
+        admin.run(&row[3]);
+    }
+    assert_eq!(admin.run("DESCRIBE KEYSPACE \"Ks\"").texts(), rows);
+}

@@ -75,9 +75,19 @@ pub(super) fn cells<'a>(
             "flags" => Some(flags(def)),
             "gc_grace_seconds" => Some(seconds(options.gc_grace_seconds)),
             "id" => Some(Bytes::copy_from_slice(def.id.as_bytes())),
-            name => options.other.get(name).and_then(|text| cell(option, text)).or_else(|| default.clone()),
+            name => {
+                let given = options.other.get(name).and_then(|text| cell(option, text));
+                given.or_else(|| leveled_default(def, option)).or_else(|| default.clone())
+            }
         }
     })
+}
+
+/// Returns the default of a table with leveled compaction, if it differs from that of other tables.
+fn leveled_default(def: &TableDef, option: &TableOption) -> Option<Bytes> {
+    let is_leveled =
+        || def.options.other.get("compaction").is_some_and(|text| text.contains("LeveledCompaction"));
+    if option.name == "bloom_filter_fp_chance" && is_leveled() { cell(option, "0.1") } else { None }
 }
 
 /// Returns a CQL `int`. Validation bounds these options far below its maximum.
@@ -101,6 +111,7 @@ fn cell(option: &TableOption, text: &str) -> Option<Bytes> {
         (TEXT_MAP, Some(OptionValue::Map(pairs))) => {
             let pairs = pairs.iter().filter_map(|(key, value)| Some((key.clone(), scalar(value)?)));
             let mut pairs: BTreeMap<String, String> = pairs.collect();
+            complete(option.name, &mut pairs);
             if let Some(class) = pairs.get_mut("class") {
                 *class = full_class(package(option.name), class);
             }
@@ -112,6 +123,30 @@ fn cell(option: &TableOption, text: &str) -> Option<Bytes> {
             let text = value.as_ref().map_or_else(|| Some(text.to_owned()), scalar)?;
             value::parse_text(&column_type(ty), &text).ok().map(Bytes::from)
         }
+    }
+}
+
+/// Completes a map as Cassandra stores it: with its defaults, and current names of sub-options.
+fn complete(option: &str, pairs: &mut BTreeMap<String, String>) {
+    let default = |pairs: &mut BTreeMap<String, String>, name: &str, value: &str| {
+        pairs.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    };
+    if option == "compaction" && pairs.contains_key("class") {
+        default(pairs, "max_threshold", "32");
+        default(pairs, "min_threshold", "4");
+    }
+    if option != "compression" {
+        return;
+    }
+    for (old, name) in [("sstable_compression", "class"), ("chunk_length_kb", "chunk_length_in_kb")] {
+        if let Some(value) = pairs.remove(old) {
+            default(pairs, name, &value);
+        }
+    }
+    let is_off = pairs.remove("enabled").is_some_and(|enabled| enabled.eq_ignore_ascii_case("false"));
+    match pairs.get("class") {
+        Some(class) if !is_off && !class.is_empty() => default(pairs, "chunk_length_in_kb", "16"),
+        _ => *pairs = BTreeMap::from([("enabled".to_owned(), "false".to_owned())]),
     }
 }
 

@@ -145,7 +145,7 @@ fn keyspaces_are_real_or_virtual() {
 fn tables_show_their_options() {
     let at = ("system_schema", "tables");
     let leveled = "{'class': 'org.apache.cassandra.db.compaction.LeveledCompactionStrategy', \
-        'sstable_size_in_mb': '160'}";
+        'max_threshold': '32', 'min_threshold': '4', 'sstable_size_in_mb': '160'}";
     check(
         at,
         &[("keyspace_name", "'ks'"), ("table_name", "'t'")],
