@@ -269,7 +269,7 @@ fn wrong_durations_are_refused() {
     check(&[
         (
             "INSERT INTO t (k, c, d, e, p) VALUES (2, 1, 1, 1, 1h1h)",
-            "Invalid: Invalid duration. The hours are set multiple times",
+            "Invalid: Invalid duration. The hours are specified multiple times",
         ),
         (
             "INSERT INTO t (k, c, d, e, p) VALUES (2, 1, 1, 1, 1m1h)",
@@ -277,11 +277,11 @@ fn wrong_durations_are_refused() {
         ),
         (
             "INSERT INTO t (k, c, d, e, p) VALUES (2, 1, 1, 1, '1h1d')",
-            "Invalid: Invalid duration. The hours should be after days",
+            "Invalid: Invalid STRING constant (1h1d) for \"p\" of type duration",
         ),
         (
             "INSERT INTO t (k, c, d, e, p) VALUES (2, 1, 1, 1, 'P1Y1W')",
-            "Invalid: Unable to convert 'P1Y1W' to a duration",
+            "Invalid: Invalid STRING constant (P1Y1W) for \"p\" of type duration",
         ),
         (
             "INSERT INTO t (k, c, d, e, p) VALUES (2, 1, 1, 1, P1Y1W)",
@@ -381,7 +381,7 @@ fn keys_over_64_kib_are_refused_and_elements_accepted() {
     check_values(vec![
         ("INSERT INTO g (k, c, d, v) VALUES ('a', ?, '', 1)", vec![long()], refused),
         ("INSERT INTO g (k, c, d, v) VALUES ('a', ?, ?, 1)", vec![half(), half()], refused),
-        ("DELETE FROM g WHERE k = 'a' AND c = ?", vec![long()], refused),
+        ("DELETE FROM g WHERE k = 'a' AND c = ?", vec![long()], "done"),
         ("DELETE FROM g WHERE k = 'a' AND c = ? AND d = ''", vec![long()], refused),
         ("INSERT INTO g (k, c, d, v) VALUES ('a', ?, 'b', 1)", vec![half()], "done"),
         ("SELECT v FROM g", vec![], "1"),
@@ -450,7 +450,7 @@ fn static_column_is_set_under_a_condition_on_a_row() {
         (
             "UPDATE t SET s = 6 WHERE k = 1 AND c = 1 AND d = 1 AND e = 1",
             "Invalid: Invalid restrictions on clustering columns since the UPDATE statement modifies only static \
-             columns: c",
+             columns",
         ),
     ]);
 }

@@ -80,7 +80,7 @@ impl fmt::Display for DurationError {
         match self {
             DurationError::Form => f.write_str("Unable to convert the text to a duration"),
             DurationError::Repeated(unit) => {
-                write!(f, "Invalid duration. The {unit} are set multiple times")
+                write!(f, "Invalid duration. The {unit} are specified multiple times")
             }
             DurationError::Order(unit, after) => {
                 write!(f, "Invalid duration. The {unit} should be after {after}")

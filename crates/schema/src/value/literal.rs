@@ -100,6 +100,10 @@ pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, Value
     if !literal.is_accepted_by(ty) {
         return Err(ValueError::mismatch(literal.kind(), literal.written(), ty));
     }
+    if let (CqlType::Duration, Literal::String(text)) = (ty, literal) {
+        // Cassandra does not say why the text of such a constant is no duration.
+        return parse_text(ty, text).map_err(|_| ValueError::mismatch("STRING", text.to_owned(), ty));
+    }
     match literal {
         Literal::Boolean(value) => Ok(vec![u8::from(value)]),
         Literal::Blob(bytes) => Ok(bytes.to_vec()),

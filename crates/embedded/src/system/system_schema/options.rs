@@ -118,6 +118,8 @@ fn cell(option: &TableOption, text: &str) -> Option<Bytes> {
             Some(text_map(&pairs))
         }
         (TEXT_MAP, _) => None,
+        // As a CQL word, `NEVER` would be in lower case.
+        ("text", _) if !text.starts_with('\'') => Some(Bytes::copy_from_slice(text.as_bytes())),
         (ty, value) => {
             // Text that is not a CQL constant, such as `99p` without quotes, is used unchanged.
             let text = value.as_ref().map_or_else(|| Some(text.to_owned()), scalar)?;
