@@ -207,12 +207,12 @@ fn compaction_keeps_later_cells_of_a_dropped_column() {
     let sim = at(NOW_S);
     let shard = open(&sim, &of(options().table)).unwrap();
     for timestamp in 1..=9 {
-        put(&shard, timestamp as i64, 2, timestamp, None);
+        put(&shard, timestamp as u64, 2, timestamp, None);
     }
     flush(&shard);
     shard.forget_columns(TABLE, vec![DroppedCells { column: 2, up_to_us: 5 }]);
     block_on(shard.compact_all(TABLE)).unwrap();
-    let left: Vec<i64> = (1..=9).filter(|number| is_there(&shard, *number)).collect();
+    let left: Vec<u64> = (1..=9).filter(|number| is_there(&shard, *number)).collect();
     assert_eq!(left, [6, 7, 8, 9]);
     block_on(shard.shutdown()).unwrap();
 }

@@ -4,8 +4,8 @@
 //! DROP with `USING TIMESTAMP` cells with later timestamps are kept. The column then gets its old
 //! number back. The caller has removed the earlier cells from storage before (`revived`).
 //!
-//! Without `USING TIMESTAMP` the time of the statement counts. A client whose clock is fast may have
-//! written cells with later timestamps. They are dropped too.
+//! Without `USING TIMESTAMP` the time of the statement counts. A client whose clock is fast may
+//! have written cells with later timestamps. They are dropped too.
 
 use cql::ast::{ColumnDefinition, Literal, Term};
 use engine::Error;
