@@ -1,5 +1,5 @@
-//! Passwords as bcrypt hashes (Provos and Mazières, 1999), which Cassandra and ScyllaDB store. Roles
-//! move here from a cluster with them. Passwords set here are SCRAM verifiers.
+//! Passwords as bcrypt hashes (Provos and Mazières, 1999), which Cassandra and ScyllaDB store.
+//! Roles move here from a cluster with them. Passwords set here are SCRAM verifiers.
 //!
 //! ```text
 //!   $2a$10$<salt, 22 characters><hash, 31 characters>          2^10 iterations
@@ -14,13 +14,13 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use blowfish::Blowfish;
 use subtle::ConstantTimeEq;
 
-/// Costs of a hash. The lower bound is that of the format. At the upper one, a check takes about 1 s of
-/// a core.
+/// Costs of a hash. The lower bound is that of the format. At the upper one, a check takes about 1
+/// s of a core.
 pub(crate) const COSTS: std::ops::RangeInclusive<u32> = 4..=14;
 /// Iterations of PBKDF2 that take as long as one of bcrypt, which has two key schedules.
 const PBKDF2_ITERATIONS: u32 = 256;
-/// Most iterations of PBKDF2 that a check counts as: half of the slots of a core, so that it can take
-/// them.
+/// Most iterations of PBKDF2 that a check counts as: half of the slots of a core, so that it can
+/// take them.
 const PBKDF2_ITERATIONS_MAX: u32 = 128 * 4096;
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 23;

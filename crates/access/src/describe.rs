@@ -56,8 +56,8 @@ impl Access {
 }
 
 impl AccessSchema {
-    /// Returns the statements, each after those that it needs. They are made one at a time: there may
-    /// be tens of thousands of roles.
+    /// Returns the statements, each after those that it needs. They are made one at a time: there
+    /// may be tens of thousands of roles.
     pub fn statements(&self) -> impl Iterator<Item = AccessStatement> + Send + '_ {
         let roles = || self.snapshot.roles.iter();
         let created = roles().map(|(name, role)| self.create_role(name, role));

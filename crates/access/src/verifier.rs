@@ -1,5 +1,6 @@
-//! Stored form of a password: a SCRAM verifier, or a bcrypt hash of a role that came from a cluster.
-//! SCRAM exchanges need the former. A role with a bcrypt hash logs in with its password in full.
+//! Stored form of a password: a SCRAM verifier, or a bcrypt hash of a role that came from a
+//! cluster. SCRAM exchanges need the former. A role with a bcrypt hash logs in with its password in
+//! full.
 
 use std::fmt;
 

@@ -11,8 +11,8 @@ pub struct SyntaxError {
     pub line: u32,
     /// The character in the line, counted from 0, like Cassandra.
     pub column: u32,
-    /// True for a text that follows Cassandra's grammar. Cassandra answers that it is invalid, without
-    /// the position.
+    /// True for a text that follows Cassandra's grammar. Cassandra answers that it is invalid,
+    /// without the position.
     pub is_invalid: bool,
 }
 

@@ -44,8 +44,8 @@ impl LevelOption {
         })
     }
 
-    /// Returns the level that supplies the value, and the value as text. `None` if no level sets it:
-    /// the level is then the one that supplied `shares`.
+    /// Returns the level that supplies the value, and the value as text. `None` if no level sets
+    /// it: the level is then the one that supplied `shares`.
     pub(crate) fn effective<'a>(&self, effective: &'a Effective) -> (&'a str, Option<String>) {
         let value = (self.get)(&effective.spec);
         let from = self.from.and_then(|from| from(effective)).unwrap_or(effective.level.name());

@@ -11,7 +11,8 @@ use crate::{CqlType, UdtType};
 /// Most characters of the name of a keyspace.
 pub const NAME_CHARS_MAX: usize = 48;
 
-/// Most characters of the name of a table. Cassandra's, whose files have names of 255 bytes with it.
+/// Most characters of the name of a table. Cassandra's, whose files have names of 255 bytes with
+/// it.
 const TABLE_NAME_CHARS_MAX: usize = 222;
 
 /// Most bytes of the name of a column or field. The protocol writes the length as `u16`.

@@ -162,7 +162,8 @@ pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
 /// Parses `1:a:@`: fields with colons between them, in which `\:` is a colon, and `@` null.
 fn tuple(ty: &CqlType, types: &[CqlType], text: &str) -> Result<Vec<u8>, ValueError> {
     let mut fields: Vec<String> = Vec::new();
-    // Cassandra splits at every colon without a backslash before it, and an empty text into nothing.
+    // Cassandra splits at every colon without a backslash before it, and an empty text into
+    // nothing.
     for part in text.split(':').filter(|_| !text.is_empty()) {
         match fields.last_mut().filter(|last| last.ends_with('\\')) {
             Some(last) => {

@@ -1,5 +1,5 @@
-//! Replication of a keyspace: checked and completed as in Cassandra, for a cluster of one node. It is
-//! stored and shown, and has no effect.
+//! Replication of a keyspace: checked and completed as in Cassandra, for a cluster of one node. It
+//! is stored and shown, and has no effect.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ const FACTOR: &str = "replication_factor";
 
 type Replication = BTreeMap<String, String>;
 
-/// Checks the replication of the keyspace `name` and completes it: `SimpleStrategy` has a factor, and
-/// a factor of `NetworkTopologyStrategy` becomes that of the datacenter. `before` is the replication
-/// before an ALTER, or empty.
+/// Checks the replication of the keyspace `name` and completes it: `SimpleStrategy` has a factor,
+/// and a factor of `NetworkTopologyStrategy` becomes that of the datacenter. `before` is the
+/// replication before an ALTER, or empty.
 ///
 /// # Errors
 /// Returns Cassandra's error for a strategy or an option that it does not accept.

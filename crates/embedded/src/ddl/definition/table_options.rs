@@ -1,5 +1,5 @@
-//! Options of a table: checked as in Cassandra, and stored in the form in which Cassandra shows them.
-//! Those that are maps with an effect are checked by `storage_options`.
+//! Options of a table: checked as in Cassandra, and stored in the form in which Cassandra shows
+//! them. Those that are maps with an effect are checked by `storage_options`.
 
 use cql::ast::{self, OptionValue};
 use engine::Error;
@@ -8,8 +8,8 @@ use schema::{TTL_SECONDS_MAX, TableDef};
 use super::step::plain;
 use super::storage_options;
 
-/// Bounds of false positives that Cassandra's filters can have, and the defaults of the intervals of
-/// its index summaries.
+/// Bounds of false positives that Cassandra's filters can have, and the defaults of the intervals
+/// of its index summaries.
 const BLOOM_FILTER_FP_CHANCE_MIN: f64 = 6.71e-5;
 const MIN_INDEX_INTERVAL: i32 = 128;
 const MAX_INDEX_INTERVAL: i32 = 2048;
@@ -221,7 +221,8 @@ fn retry_policy(text: &str) -> Result<String, Error> {
     delay(&upper, text)?.map_or_else(refused, Ok)
 }
 
-/// Parses `99P`, `99PERCENTILE` or `50MS`. `None`: the text has another form. `whole` is the option.
+/// Parses `99P`, `99PERCENTILE` or `50MS`. `None`: the text has another form. `whole` is the
+/// option.
 fn delay(upper: &str, whole: &str) -> Result<Option<String>, Error> {
     let number = |digits: &str| {
         let is_number = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.');

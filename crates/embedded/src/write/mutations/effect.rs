@@ -238,8 +238,8 @@ impl WritePlan {
     }
 }
 
-/// Checks the clustering keys that a write names. `encoded` is the longest one in key encoding, which
-/// is no shorter than its parts.
+/// Checks the clustering keys that a write names. `encoded` is the longest one in key encoding,
+/// which is no shorter than its parts.
 fn check_rows(plan: &WritePlan, values: &[Value<'_>], encoded: usize) -> Result<(), Error> {
     match encoded > usize::from(u16::MAX) {
         true => for_each_combination(&plan.restrictions.clustering, values, check_clustering),
