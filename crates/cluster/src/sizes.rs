@@ -235,6 +235,7 @@ mod tests {
             name: name.into(),
             next_column_id: 0,
             columns,
+            dropped: BTreeMap::new(),
             options: TableOptions::default(),
             data: None,
         };
@@ -248,8 +249,11 @@ mod tests {
         })
     }
 
+    /// Tokens of a range, and its mean bytes and number of partitions.
+    type Estimated = ((Option<Token>, Option<Token>), Option<(i64, i64)>);
+
     /// Returns rows and bytes of `ks.flat` with the estimates of these ranges.
-    fn flat(ranges: &[((Option<Token>, Option<Token>), Option<(i64, i64)>)]) -> Option<(u64, u64)> {
+    fn flat(ranges: &[Estimated]) -> Option<(u64, u64)> {
         let catalog = catalog();
         let mut sums = Sums::new(&catalog);
         ranges.iter().for_each(|(range, estimate)| sums.add("ks", "flat", *range, *estimate));

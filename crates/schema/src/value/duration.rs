@@ -251,6 +251,9 @@ impl Sum {
             return if is_number { self.add(digits, WEEKS) } else { Err(DurationError::Form) };
         }
         let (date, time) = iso.split_once('T').unwrap_or((iso, ""));
+        if date.is_empty() && time.is_empty() {
+            return Err(DurationError::Form);
+        }
         self.add_iso_units(date, &ISO_DATE_UNITS, "YMD")?;
         self.add_iso_units(time, &ISO_TIME_UNITS, "HMS")
     }
