@@ -10,7 +10,7 @@ pub fn fuzz(data: &[u8]) {
     let statement = match crate::parse(text) {
         Ok(statement) => statement,
         Err(error) => {
-            assert!(error.line >= 1 && !error.message.is_empty(), "an error has a position and a message");
+            assert!(!error.message.is_empty(), "an error has a message");
             return;
         }
     };

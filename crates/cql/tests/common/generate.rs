@@ -125,7 +125,8 @@ impl Generator {
             9 => Statement::Scrub(self.qualified()),
             _ => {
                 let table = self.qualified();
-                let timeout = self.chance().then(|| Term::Literal(Literal::Duration(self.duration())));
+                let day = Duration { days: 1, ..Duration::default() };
+                let timeout = self.chance().then_some(Term::Literal(Literal::Duration(day)));
                 Statement::Truncate(Truncate { table, using: Using { timeout, ..Using::default() } })
             }
         }

@@ -122,16 +122,6 @@ fn definitions_are_refused_beyond_their_weight() {
                 n => format!("ALTER TYPE u ADD {} int", long(n, 200)),
             }),
         ),
-        (
-            "keyspaces",
-            "",
-            Box::new(|n| {
-                let value = "o".repeat(50_000);
-                format!(
-                    "CREATE KEYSPACE k{n} WITH replication = {{'class': 'SimpleStrategy', 'x': '{value}'}}"
-                )
-            }),
-        ),
         ("tables", "", Box::new(|n| format!("CREATE TABLE t{n} (k int PRIMARY KEY)"))),
     ];
     for (name, before, form) in forms {

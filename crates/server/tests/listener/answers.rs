@@ -196,11 +196,14 @@ fn describe_is_paged() {
 fn refused_batch_conditions_are_charged() {
     let accounts = Accounts::new(64 << 20, 8 << 20);
     let (server, mut admin) = with_value(ServerConfig { accounts: accounts.clone(), ..settings() });
-    let part = |c: u32| format!("UPDATE ks.t SET v = 0x00 WHERE k = 1 AND c = {c} IF s = 0x00;");
+    let part = |c: u32| format!("UPDATE ks.t SET v = 0x00 WHERE k = 1 AND c = {c} IF s = 0x00 AND v = 0x02;");
     let batch = |count: u32| {
         let parts: Vec<String> = (0..count).map(part).collect();
         format!("BEGIN BATCH {} APPLY BATCH", parts.join(" "))
     };
+    for c in 0..100 {
+        admin.run(&format!("UPDATE ks.t SET v = 0x01 WHERE k = 1 AND c = {c}"));
+    }
     // Every row repeats the static column.
     assert_eq!(admin.query(&batch(100)).code(), 0x2200);
     assert!(matches!(admin.query(&batch(2)), Answer::Rows { .. }));
