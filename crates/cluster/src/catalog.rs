@@ -8,11 +8,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use engine::scan::TableStatistics;
 use engine::{Keyspace, Schema};
 use rustc_hash::{FxHashMap, FxHashSet};
 use schema::types::{TYPE_DEPTH_MAX, TYPE_PARTS_MAX};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions, UdtType};
 use uuid::Uuid;
+
+/// Estimated contents of tables, by id.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TableSizes(pub(crate) FxHashMap<Uuid, TableStatistics>);
+
+impl TableSizes {
+    /// Returns the estimated contents of a table on all nodes. `None`: unknown.
+    #[must_use]
+    pub fn of(&self, table: Uuid) -> Option<TableStatistics> {
+        self.0.get(&table).copied()
+    }
+}
 
 /// User tables of the cluster.
 #[derive(Debug, Default)]

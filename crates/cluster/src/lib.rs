@@ -57,7 +57,7 @@ mod tls;
 mod topology;
 mod windows;
 
-pub use catalog::Catalog;
+pub use catalog::{Catalog, TableSizes};
 pub use choice::ReplicaOrder;
 pub use control::{Account, Control, ControlOptions, Notice, Refresh};
 pub use engine::{ClusterEngine, OWN_TABLES};
@@ -71,7 +71,6 @@ pub use reader::{Reader, SessionRoles};
 pub use role::Role;
 pub use send::{Outgoing, Route};
 pub use shared::{FrontOptions, Shared};
-pub use sizes::TableSizes;
 pub use tls::{NodeTls, NodeTlsFiles, OwnCertificate};
 pub use topology::{ClusterNode, PublishedTopology, Ring, Topology};
 pub use windows::{LevelUsage, NodeUsage};

@@ -23,7 +23,7 @@ use rustc_hash::FxHashMap;
 use schema::{ColumnKind, CqlType, TableDef, Token};
 use uuid::Uuid;
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, TableSizes};
 use crate::fleet::CurrentSession;
 use crate::schema_tables::TableReader;
 
@@ -48,18 +48,6 @@ const ROW_BYTES: u64 = 8;
 
 const ESTIMATES: &str = "SELECT keyspace_name, table_name, range_start, range_end, mean_partition_size, \
                          partitions_count FROM system.size_estimates";
-
-/// Estimated contents of tables, by id.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct TableSizes(FxHashMap<Uuid, TableStatistics>);
-
-impl TableSizes {
-    /// Returns the estimated contents of a table on all nodes. `None`: unknown.
-    #[must_use]
-    pub fn of(&self, table: Uuid) -> Option<TableStatistics> {
-        self.0.get(&table).copied()
-    }
-}
 
 /// Reader of the sizes, on the control thread.
 pub(crate) struct SizeReader {

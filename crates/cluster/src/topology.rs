@@ -23,8 +23,7 @@ use schema::Token;
 use uuid::Uuid;
 use workload::{Alternative, Tag};
 
-use crate::catalog::Catalog;
-use crate::sizes::TableSizes;
+use crate::catalog::{Catalog, TableSizes};
 
 /// Nodes of a topology, at most: an index has 16 bits. More are not used.
 pub(crate) const NODES_MAX: usize = u16::MAX as usize;

@@ -43,7 +43,8 @@ pub(crate) struct Script {
     pub(crate) columns: Vec<[&'static str; 7]>,
     /// User types of the keyspace `both`: name, and names and types of fields.
     pub(crate) types: Vec<(&'static str, Vec<(&'static str, &'static str)>)>,
-    /// Estimated sizes: node, keyspace and table, range of tokens, mean size and number of partitions.
+    /// Estimated sizes: node, keyspace and table, range of tokens, mean size and number of
+    /// partitions.
     pub(crate) sizes: Vec<(u128, [&'static str; 4], [i64; 2])>,
     /// User and password. `None`: no authentication.
     pub(crate) login: Option<(&'static str, &'static str)>,
