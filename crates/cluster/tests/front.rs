@@ -115,7 +115,10 @@ impl Node {
         let mut encoder = Encoder::new(Direction::Response, Version::V5);
         let mut input = BytesMut::new();
         loop {
-            while let Some(envelope) = decoder.decode(&mut input).expect("a well-formed frame") {
+            loop {
+                // A node without TLS gets a handshake in one test.
+                let Ok(decoded) = decoder.decode(&mut input) else { return };
+                let Some(envelope) = decoded else { break };
                 if !self.answer(&envelope, &mut encoder, &mut decoder, &script).await {
                     return;
                 }
