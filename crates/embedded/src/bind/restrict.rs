@@ -351,6 +351,7 @@ pub(crate) fn sign(op: CompareOp) -> &'static str {
     }
 }
 
+/// Returns true for a comparison that bounds a value.
 pub(crate) fn is_bound(op: CompareOp) -> bool {
     !matches!(op, CompareOp::Eq | CompareOp::NotEq)
 }

@@ -248,10 +248,8 @@ fn picked(def: &TableDef, projection: &Projection) -> Option<Box<[u32]>> {
 fn check_distinct(def: &TableDef, select: &ast::Select, restrictions: &Restrictions) -> Result<(), Error> {
     let of_partition =
         |column: &ColumnDef| matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Static);
-    let Restrictions { partition, clustering, range, filters, .. } = restrictions;
-    if !(clustering.is_empty() && range.is_empty())
-        || filters.iter().any(|filter| !of_partition(&def.columns[filter.column]))
-    {
+    let Restrictions { partition, filters, .. } = restrictions;
+    if restrictions.names_rows() || filters.iter().any(|filter| !of_partition(&def.columns[filter.column])) {
         return Err(Error::Invalid(
             "SELECT DISTINCT with WHERE clause only supports restriction by partition key and/or static columns."
                 .into(),

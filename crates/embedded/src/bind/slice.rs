@@ -50,11 +50,6 @@ pub(crate) fn compare_keys(def: &TableDef, a: &[u8], b: &[u8]) -> Ordering {
     by_type.find(|order| order.is_ne()).unwrap_or_else(|| a.cmp(b))
 }
 
-/// Checks that a row may have a clustering key of these parts.
-pub(crate) fn check_clustering(parts: &[&[u8]]) -> Result<(), Error> {
-    check_length(parts.iter().map(|part| part.len()).sum())
-}
-
 fn checked(def: &TableDef, key: Vec<u8>) -> Result<Bytes, Error> {
     check_key(def, &key)?;
     Ok(key.into())
@@ -84,6 +79,31 @@ pub(crate) fn encode(column: &ColumnDef, bytes: &[u8], out: &mut Vec<u8>) {
 /// Returns true if the column is sorted in descending order on disk.
 pub(crate) fn descending(column: &ColumnDef) -> bool {
     matches!(column.kind, ColumnKind::Clustering(_, ClusteringOrder::Desc))
+}
+
+/// Returns the rows that a write names by values of all clustering columns, in order and without
+/// duplicates.
+///
+/// # Errors
+/// A key is too long.
+pub(crate) fn clustering_keys(
+    def: &TableDef,
+    choices: &[Choice],
+    values: &[Value<'_>],
+) -> Result<Vec<Bytes>, Error> {
+    let mut keys = Vec::with_capacity(1);
+    for_each_combination(choices, values, |parts| {
+        check_length(parts.iter().map(|part| part.len()).sum())?;
+        let mut key = Vec::new();
+        for (column, part) in def.clustering().zip(parts) {
+            encode(column, part, &mut key);
+        }
+        keys.push(Bytes::from(key));
+        Ok(())
+    })?;
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
 }
 
 /// Returns the ranges of the clustering restrictions, sorted and without duplicates; one unbounded

@@ -157,6 +157,10 @@ impl Embedded {
                     if revived.columns.is_empty() || revived == purged {
                         return engine.define_here(statement, keyspace).await;
                     }
+                    // A statement that is refused costs no compaction.
+                    let now_us = engine.timestamps.next().now_us;
+                    let used = keyspace.as_deref();
+                    definition::apply(&schema, &statement, used, term::random_uuid(), now_us)?;
                     // Other definitions change meanwhile.
                     drop((guard, schema));
                     engine.purge(&revived).await?;

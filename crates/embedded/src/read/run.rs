@@ -160,7 +160,7 @@ impl Reading {
         reads: Arc<Reads>,
     ) -> Result<Reading, Error> {
         let values = request.values;
-        let whole = plan.restrictions.clustering.is_empty() && plan.restrictions.range.is_empty();
+        let whole = !plan.restrictions.names_rows();
         let ranges = match plan.restrictions.partition.is_empty() {
             true => Arc::from([(Bound::Unbounded, Bound::Unbounded)]),
             false => clustering_ranges(&plan.def, &plan.restrictions, values)?.into(),

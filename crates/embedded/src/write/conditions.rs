@@ -416,12 +416,13 @@ impl Verdict {
         &mut self,
         def: &TableDef,
         in_batch: bool,
-        read: ReadColumns,
+        read: impl FnOnce() -> ReadColumns,
         grants: Grants,
     ) -> Option<Refusal> {
         if !self.refused {
             return None;
         }
+        let read = read();
         let keys = def.partition_key().count() + def.clustering().count();
         let shown: Vec<usize> = match self.whole {
             false => (0..if in_batch { keys } else { 0 }).chain(self.columns.iter().copied()).collect(),

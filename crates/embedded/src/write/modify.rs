@@ -128,7 +128,8 @@ impl Deciding {
         }
         // The rows that were read stay in memory with the answer.
         let grants = step.request.grants().beside(read.bytes);
-        if let Some(mut refusal) = verdict.refusal(&def, step.parts.len() > 1, step.read_columns(), grants) {
+        let in_batch = step.parts.len() > 1;
+        if let Some(mut refusal) = verdict.refusal(&def, in_batch, || step.read_columns(), grants) {
             for row in std::mem::take(&mut refusal.keys) {
                 refusal.add(&read.source(&step, &def, &row, now_s))?;
                 if lanes::spend(refusal.row_units()) {

@@ -138,7 +138,7 @@ impl Duration {
         }
     }
 
-    /// True if any part is negative.
+    /// Returns true if any part is negative.
     #[must_use]
     pub fn is_negative(self) -> bool {
         self.months < 0 || self.days < 0 || self.nanoseconds < 0

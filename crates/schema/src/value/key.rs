@@ -19,7 +19,8 @@
 //!                             pair + 1; 00. Exponent and digits of a negative number are inverted
 //! list, set, map              01 before each element (or key and value); 00 at the end
 //! tuple                       each field: 00 null or missing, 01 and the value
-//! user type                   each field up to the last that is not null: 01 null, 02 and the value; 00 at the end
+//! user type                   each field up to the last that is not null: 01 null, 02 and the value;
+//!                             00 at the end
 //! ```
 //!
 //! A user type can get more fields. Then all keys keep their bytes, because trailing nulls are not

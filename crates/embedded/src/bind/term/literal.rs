@@ -186,9 +186,17 @@ pub(super) fn serialize(
             name: part.name,
         });
     }
-    let bytes = assemble(ty, &parts, &[])?;
-    value::check(ty, &bytes).map_err(|e| Error::Invalid(e.for_column(name)))?;
-    Ok(Some(value::canonical(ty, &bytes).map_err(|e| Error::Invalid(e.for_column(name)))?.into_owned()))
+    checked(name, ty, &assemble(ty, &parts, &[])?).map(Some)
+}
+
+/// Returns a value of the type in the form in which it is stored.
+///
+/// # Errors
+/// The bytes are no value of the type.
+fn checked(name: &str, ty: &CqlType, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let invalid = |error: value::ValueError| Error::Invalid(error.for_column(name));
+    value::check(ty, bytes).map_err(invalid)?;
+    Ok(value::canonical(ty, bytes).map_err(invalid)?.into_owned())
 }
 
 /// Serializes a constant with a type hint. It has the bytes of the hinted type.
@@ -202,10 +210,11 @@ fn hinted(
     let bytes = serialize(guardrails, name, &hinted, &hint.term)
         .map_err(|_| Error::Invalid(format!("Cannot cast value {} to type {hinted}", hint.term)))?;
     hinted_type(name, ty, hint)?;
-    match ty {
+    match (ty, bytes) {
         // Its bytes are the shortest ones.
-        CqlType::Varint => serialize(guardrails, name, ty, &hint.term),
-        _ => Ok(bytes),
+        (CqlType::Varint, _) => serialize(guardrails, name, ty, &hint.term),
+        (_, Some(bytes)) => checked(name, ty, &bytes).map(Some),
+        (_, None) => Ok(None),
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn add(def: &mut TableDef, column: &ColumnDefinition, ty: CqlType) ->
     let name = &column.name;
     let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
     let mut id = def.next_column_id;
-    if let Some(dropped) = def.dropped.get(name) {
+    if let Some(dropped) = def.dropped.get_mut(name) {
         let old = &dropped.column;
         if !reads(&ty, &old.ty) {
             return invalid(format!(
@@ -77,8 +77,10 @@ pub(super) fn add(def: &mut TableDef, column: &ColumnDefinition, ty: CqlType) ->
             return invalid(format!("Cannot re-add previously dropped counter column {name}"));
         }
         let same_keys = ty == old.ty || !ty.is_multi_cell() || is_extensible(&old.ty);
-        if dropped.keeps_later && same_keys {
-            id = old.id;
+        match dropped.keeps_later && same_keys {
+            true => id = old.id,
+            // No column has the cells any more.
+            false => dropped.keeps_later = false,
         }
     }
     def.next_column_id = def.next_column_id.max(id + 1);

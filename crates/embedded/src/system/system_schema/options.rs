@@ -145,7 +145,7 @@ fn complete(option: &str, pairs: &mut BTreeMap<String, String>) {
             default(pairs, name, &value);
         }
     }
-    let is_off = pairs.remove("enabled").is_some_and(|enabled| enabled.eq_ignore_ascii_case("false"));
+    let is_off = pairs.remove("enabled").is_some_and(|enabled| !enabled.eq_ignore_ascii_case("true"));
     match pairs.get("class") {
         Some(class) if !is_off && !class.is_empty() => default(pairs, "chunk_length_in_kb", "16"),
         _ => *pairs = BTreeMap::from([("enabled".to_owned(), "false".to_owned())]),

@@ -1,7 +1,6 @@
 //! Effects of a write: from a plan and the values of an execution to the changes of each partition.
 
 use std::borrow::Cow;
-use std::ops::Bound;
 
 use bytes::Bytes;
 use engine::{Error, Request, Value};
@@ -9,16 +8,16 @@ use storage::{Change, Deletion, Draft, Expiry, Liveness, Mutation, RowBuilder, T
 
 use super::{Act, WritePlan};
 use crate::bind::change::{self, Before, ColumnOp, Moment};
-use crate::bind::choice::{for_each_combination, single};
+use crate::bind::choice::single;
 use crate::bind::elements::ListPaths;
 use crate::bind::show::RowSource;
-use crate::bind::slice::{check_clustering, check_key, clustering_ranges, partition_keys};
+use crate::bind::slice::{check_key, clustering_keys, clustering_ranges, partition_keys};
 use crate::bind::term::Given;
 use crate::write::conditions::{Conditions, ReadColumns};
 use crate::write::times::Times;
 
-/// Longest TTL in seconds: 20 years, as in Cassandra.
-const TTL_S_MAX: i64 = 630_720_000;
+/// Longest TTL in seconds.
+const TTL_S_MAX: i64 = schema::TTL_SECONDS_MAX as i64;
 
 fn moment(
     plan: &WritePlan,
@@ -238,15 +237,6 @@ impl WritePlan {
     }
 }
 
-/// Checks the clustering keys that a write names. `encoded` is the longest one in key encoding,
-/// which is no shorter than its parts.
-fn check_rows(plan: &WritePlan, values: &[Value<'_>], encoded: usize) -> Result<(), Error> {
-    match encoded > usize::from(u16::MAX) {
-        true => for_each_combination(&plan.restrictions.clustering, values, check_clustering),
-        false => Ok(()),
-    }
-}
-
 fn deletions(
     plan: &WritePlan,
     values: &[Value<'_>],
@@ -256,7 +246,7 @@ fn deletions(
 ) -> Result<(), Error> {
     let restrictions = &plan.restrictions;
     let clustered = plan.def.clustering().count();
-    if restrictions.clustering.is_empty() && restrictions.range.is_empty() {
+    if !restrictions.names_rows() {
         out.push(Change::DeletePartition(deletion));
     } else if restrictions.clustering.len() == clustered {
         for_each_row(plan, values, |row| {
@@ -284,16 +274,8 @@ fn for_each_row(
     if plan.restrictions.clustering.is_empty() {
         return f(&[]);
     }
-    for (start, _) in clustering_ranges(&plan.def, &plan.restrictions, values)? {
-        match start {
-            Bound::Included(row) => {
-                check_rows(plan, values, row.len())?;
-                f(&row)?;
-            }
-            _ => f(&[])?,
-        }
-    }
-    Ok(())
+    let rows = clustering_keys(&plan.def, &plan.restrictions.clustering, values)?;
+    rows.iter().try_for_each(|row| f(row))
 }
 
 /// Returns the expiry of what a statement writes. `None` without a TTL.
