@@ -84,11 +84,11 @@ impl AccessSchema {
         let levels = self.levels.entries().map(|entry| {
             let spec = &entry.spec;
             // These levels always exist.
-            let (create, with) = match &*spec.name {
-                DEFAULT_LEVEL | DRIVER_LEVEL => ("ALTER SERVICE LEVEL", "WITH"),
-                _ => ("CREATE SERVICE LEVEL IF NOT EXISTS", "WITH"),
+            let create = match &*spec.name {
+                DEFAULT_LEVEL | DRIVER_LEVEL => "ALTER SERVICE LEVEL",
+                _ => "CREATE SERVICE LEVEL IF NOT EXISTS",
             };
-            let text = format!("{create} {} {with} {};", identifier(&spec.name), options::to_text(spec));
+            let text = format!("{create} {} WITH {};", identifier(&spec.name), options::to_text(spec));
             AccessStatement { kind: "service_level", name: spec.name.to_string(), text }
         });
         let attachments = roles().filter_map(|(name, role)| {

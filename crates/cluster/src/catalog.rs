@@ -146,7 +146,9 @@ impl SchemaRows {
             let Some(keyspace) = keyspaces.get_mut(&row.keyspace) else { continue };
             let columns = columns.remove(&(row.keyspace.clone(), row.name.clone())).unwrap_or_default();
             if let Some((def, unknown)) = table(row, columns, &keyspace.types) {
-                opaque.insert(def.id, unknown);
+                if !unknown.is_empty() {
+                    opaque.insert(def.id, unknown);
+                }
                 keyspace.tables.insert(def.name.clone(), Arc::new(def));
             }
         }

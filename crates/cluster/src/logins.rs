@@ -94,7 +94,8 @@ impl Logins {
     /// Forgets the nodes without logins and connections: nodes come and go.
     pub(crate) fn forget_unused(&self) {
         self.at_nodes.borrow_mut().retain(|_, at_node| {
-            Rc::strong_count(at_node) > 1 || at_node.connections.borrow().iter().any(is_open)
+            at_node.forget_closed();
+            Rc::strong_count(at_node) > 1 || !at_node.connections.borrow().is_empty()
         });
     }
 

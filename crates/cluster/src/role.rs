@@ -252,15 +252,11 @@ impl Role {
         let place = self.logins.enter(key.node).await?;
         let keyspace = key.keyspace.as_deref();
         match open(key.node, version, self.token.as_ref(), keyspace, self.reading.clone()).await {
-            Ok(connection) => {
-                place.opened(&connection);
-                Ok(connection)
-            }
             Err(Refusal::Credentials(_)) => {
                 self.end();
                 Err(Refusal::Ended)
             }
-            Err(refusal) => Err(refusal),
+            opened => opened.inspect(|connection| place.opened(connection)),
         }
     }
 

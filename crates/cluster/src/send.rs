@@ -258,8 +258,8 @@ impl Front {
     }
 }
 
-/// True if a node that is starting or shutting down has refused a request, which was certainly not
-/// executed.
+/// Returns true if a node that is starting or shutting down has refused a request, which was
+/// certainly not executed.
 fn is_away(failure: &Failure) -> bool {
     match failure.kind {
         FailureKind::Bootstrapping => true,

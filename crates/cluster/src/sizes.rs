@@ -95,6 +95,9 @@ impl SizeReader {
         let mut left = ROWS_MAX;
         let nodes = state.get_nodes_info().iter().filter(|node| node.is_connected());
         for node in nodes.take(NODES_ASKED_MAX) {
+            if left == 0 {
+                break;
+            }
             let mut reader = TableReader::new(&session, node, left, usize::MAX);
             type Row = (String, String, String, String, Option<i64>, Option<i64>);
             let read = reader.rows(ESTIMATES, |(keyspace, table, start, end, mean, count): Row| {

@@ -232,8 +232,7 @@ fn similar_to(opcode: Opcode, route: Option<&Route>) -> ClassId {
 /// Returns the order in which replicas are tried. Conditional writes, and reads of them, meet at
 /// one coordinator.
 fn order_of(consistency: Consistency, is_conditional: bool) -> ReplicaOrder {
-    let is_serial = matches!(consistency, Consistency::Serial | Consistency::LocalSerial);
-    match is_serial || is_conditional {
+    match consistency.is_serial() || is_conditional {
         true => ReplicaOrder::Ring,
         false => ReplicaOrder::LeastLoaded,
     }

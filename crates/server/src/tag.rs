@@ -35,7 +35,7 @@ pub(crate) fn check(
     let effective = &request.effective;
     let Some(tag) = &effective.spec.tag else { return Ok(()) };
     let is_of_rows = matches!(target.class, StatementClass::Read | StatementClass::Write);
-    if tag.datacenters().next().is_none() || !is_of_rows {
+    if !tag.has_datacenter() || !is_of_rows {
         return Ok(());
     }
     let refused = |given: Consistency, reason: &str, expected: Consistency| {

@@ -76,6 +76,11 @@ impl Tag {
             _ => None,
         })
     }
+
+    /// Returns true if there is a datacenter among the alternatives.
+    pub fn has_datacenter(&self) -> bool {
+        self.datacenters().next().is_some()
+    }
 }
 
 impl Alternative {

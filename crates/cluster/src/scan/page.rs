@@ -84,14 +84,14 @@ struct PreparedScan {
 }
 
 /// A statement of a scan.
-pub(crate) struct ScanStatement {
+struct ScanStatement {
     text: ScanText,
     /// Two pages that need it at first wait for one PREPARE.
     prepared: RefCell<Rc<OnceCell<PreparedScan>>>,
 }
 
 impl ScanStatement {
-    pub(crate) fn new(text: ScanText) -> ScanStatement {
+    fn new(text: ScanText) -> ScanStatement {
         ScanStatement { text, prepared: RefCell::default() }
     }
 }
@@ -176,11 +176,12 @@ impl CoreScan {
         let order = ReplicaOrder::LeastLoaded;
         let effective = Rc::new(self.effective());
         let tag = effective.spec.tag.as_ref();
-        // ONE may be answered by other datacenters, as the scan does not judge their replicas.
-        let is_one = self.consistency == Consistency::One;
-        let expected =
-            self.consistency.in_one_datacenter().or_else(|| is_one.then_some(Consistency::LocalOne));
-        let tag_of_datacenter = tag.filter(|tag| tag.datacenters().next().is_some());
+        let expected = match self.consistency {
+            // Other datacenters may answer, as the scan does not judge their replicas.
+            Consistency::One => Some(Consistency::LocalOne),
+            other => other.in_one_datacenter(),
+        };
+        let tag_of_datacenter = tag.filter(|tag| tag.has_datacenter());
         if let (Some(tag), Some(expected)) = (tag_of_datacenter, expected) {
             return Err(Error::Invalid(format!(
                 "the tag '{tag}' of the session's service level excludes consistency {}, which depends on other \
@@ -251,12 +252,15 @@ impl CoreScan {
         if answer.result_kind() == Some(ResultKind::Rows) {
             return Ok(answer);
         }
-        let failure = self.failure(&answer);
         if let Some(FailureKind::Unprepared(_)) = answer.failure().map(|failure| failure.kind) {
-            // The front has forgotten it, or its table was altered.
-            *statement.prepared.borrow_mut() = Rc::default();
+            // The front has forgotten it, or its table was altered. Another page may have begun to
+            // prepare it again.
+            let mut present = statement.prepared.borrow_mut();
+            if Rc::ptr_eq(&present, &prepared) {
+                *present = Rc::default();
+            }
         }
-        Err(failure)
+        Err(self.failure(&answer))
     }
 
     /// Prepares the text. Other nodes are sent it as they need it.

@@ -107,8 +107,8 @@ pub(crate) fn reads(table: &TableDef) -> bool {
     tasks::viewer().is_some_and(|viewer| viewer.sees(about))
 }
 
-/// True if a keyspace has system tables, and the statement of the current task reads tables of a
-/// cluster, whose nodes have tables of the same names.
+/// Returns true if a keyspace has system tables, and the statement of the current task reads tables
+/// of a cluster, whose nodes have tables of the same names.
 fn is_of_nodes(keyspace: &str) -> bool {
     engine::is_of_server(keyspace) && tasks::viewer().is_some_and(|viewer| viewer.reader().is_some())
 }
