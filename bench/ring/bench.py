@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from _ring import Ring
-from _server import PASSWORD
+from _server import PASSWORD, Server
 from fleet import cluster as pinned
 from machine import Use
 
@@ -74,11 +74,7 @@ class Front:
         self.host, port = self.hosts.rsplit(":", 1)
         self.port = int(port)
 
-    def crash(self):
-        """Kills the front by SIGKILL."""
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
+    crash = Server.crash
 
     def nodes(self):
         """Returns requests, occupancy and waiting requests of each level over all nodes, the windows, and the rows behind them."""

@@ -3,7 +3,6 @@ that of its connection."""
 
 import contextlib
 import re
-import threading
 import time
 
 from cassandra import ConsistencyLevel
@@ -12,9 +11,11 @@ from cassandra.cluster import NoHostAvailable
 from _server import PATIENCE_S
 from bench import ROLES
 from fleet import cluster
+from ring import COMPLETED, Client, numbers, under
+from ring import completed as all_completed
 
-# Statements that every client completes before and after an event.
-COMPLETED = 100
+# Time in which every loop completes some statements.
+SECONDS = 2 * PATIENCE_S
 # Wait after a failure, seconds.
 REST_S = 0.02
 # Failures whose text is kept, of each kind.
@@ -28,14 +29,12 @@ def kind(error):
     return re.sub("(Error)?Message$", "", type(error).__name__)
 
 
-class Loop(threading.Thread):
-    """A closed loop of one prepared statement: one is in flight. `next()` returns its values."""
+class Loop(Client):
+    """A client that counts failures apart, each with its time, kind and text."""
 
     def __init__(self, session, statement, next, name):
-        super().__init__(daemon=True, name=name)
-        self.session, self.statement, self.next = session, statement, next
-        # Time and duration of the end of each statement, and time, kind and text of each failure.
-        self.completed, self.failures, self.ended, self.slowest_s = 0, [], False, 0.0
+        super().__init__(session, statement, next, name=name)
+        self.slowest_s = 0.0
 
     def run(self):
         while not self.ended:
@@ -48,17 +47,6 @@ class Loop(threading.Thread):
                 if not self.ended:
                     self.failures.append((time.monotonic(), kind(error), str(error)))
                 time.sleep(REST_S)
-
-
-def numbers(first):
-    """Returns a function that returns the next number and its square at each call."""
-    count = iter(range(first, 1 << 31))
-
-    def pair():
-        number = next(count)
-        return [number, number * number % 1000]
-
-    return pair
 
 
 TABLE = "outcomes.t"
@@ -99,29 +87,14 @@ def sessions(fronts, role="admin"):
         yield [stack.enter_context(cluster(front, role)).connect() for front in fronts]
 
 
-@contextlib.contextmanager
 def running(loops):
     """Runs loops until the end of the block."""
-    for loop in loops:
-        loop.start()
-    try:
-        completed(loops)
-        yield
-    finally:
-        for loop in loops:
-            loop.ended = True
-        for loop in loops:
-            loop.join(PATIENCE_S)
+    return under(loops, SECONDS)
 
 
 def completed(loops, statements=COMPLETED):
     """Waits until every loop has completed this number of further statements."""
-    until = time.monotonic() + 2 * PATIENCE_S
-    goals = [loop.completed + statements for loop in loops]
-    while any(loop.completed < goal for loop, goal in zip(loops, goals)):
-        late = [(loop.name, loop.failures[-1:]) for loop, goal in zip(loops, goals) if loop.completed < goal]
-        assert time.monotonic() < until, f"not {statements} statements within {2 * PATIENCE_S} s: {late}"
-        time.sleep(0.05)
+    all_completed(loops, statements, SECONDS)
 
 
 def until(what, done, seconds=PATIENCE_S):

@@ -4,11 +4,12 @@ each row, and answer LOCAL_QUORUM while one of them is away."""
 import statistics
 import time
 
+from _ring import retried
 from bench import two_fronts
 from clients import completed, create, failed, failures, listed, loops_of, running, sessions, until
 from results import Row, counted, pair
 
-# A node that is silent is given up after four seconds (section 11), and another second.
+# A node that is silent is given up after four seconds (docs/cluster.md, Failures), and another second.
 GIVEN_UP_S = 5
 # Time for which a node is stopped, seconds.
 STOPPED_S = 15
@@ -123,7 +124,7 @@ def restarted(bench, _rate):
                     found["used_s"].append(used_again(fronts, node))
                     # All nodes know it before the next one goes.
                     for other in bench.ring.nodes:
-                        until(f"{other.host} reaches all nodes", lambda: reaches_all(bench, other), USED_S)
+                        retried(f"{other.host} reaches all nodes", lambda: bench.ring.read_roles(other), USED_S)
                     completed(loops)
             noted(found, fronts, loops, began)
             found["failed_reads"] = len(failures(loops, "read"))
@@ -137,11 +138,3 @@ def restarted(bench, _rate):
             counted(cell["is_answered"] for cell in cells),
         ),
     ]  # fmt: skip
-
-
-def reaches_all(bench, node):
-    try:
-        bench.ring.read_roles(node)
-        return True
-    except Exception:
-        return False

@@ -84,7 +84,7 @@ class Soak:
             session.execute(f"DROP SERVICE LEVEL {name}")
 
     def sessions(self):
-        """Sessions are opened at once, used, and half of them left without a farewell."""
+        """Opens sessions at once, half of them with a keyspace, and closes them with requests in flight."""
         drivers = []
         try:
             for number in range(SESSIONS):

@@ -216,8 +216,8 @@ def prepared(node, statement, values, flags=VALUES):
 class Client(threading.Thread):
     """A closed loop of one prepared statement: `next()` returns its values, and `check` gets its rows. One statement is in flight."""
 
-    def __init__(self, session, statement, next, check=lambda rows: None):
-        super().__init__(daemon=True)
+    def __init__(self, session, statement, next, check=lambda rows: None, name=None):
+        super().__init__(daemon=True, name=name or statement.query_string)
         self.session, self.statement, self.next, self.check = session, statement, next, check
         self.completed, self.failures, self.ended = 0, [], False
 
@@ -232,12 +232,12 @@ class Client(threading.Thread):
 
 
 @contextlib.contextmanager
-def under(load):
-    """Runs clients until the end of the block."""
+def under(load, seconds=PATIENCE_S):
+    """Runs clients until the end of the block, from when all have completed some statements, within `seconds`."""
     for client in load:
         client.start()
     try:
-        completed(load)
+        completed(load, seconds=seconds)
         yield
     finally:
         for client in load:
@@ -246,17 +246,17 @@ def under(load):
             client.join(PATIENCE_S)
 
 
-def completed(load, statements=COMPLETED):
+def completed(load, statements=COMPLETED, seconds=PATIENCE_S):
     """Waits until every client has completed this number of further statements."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + seconds
     goals = [client.completed + statements for client in load]
     while any(client.completed < goal for client, goal in zip(load, goals)):
-        assert time.monotonic() < until, [(client.statement.query_string, client.failures[-1:]) for client in load]
+        assert time.monotonic() < until, [(client.name, client.failures[-1:]) for client in load]
         time.sleep(0.02)
 
 
 def numbers(first):
-    """Returns a function that returns the next number and its square at each call."""
+    """Returns a function that returns the next number, twice, at each call."""
     count = iter(range(first, 1 << 31))
     return lambda: [next(count)] * 2
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::{BUILD_TIMEOUT, TaskResult, cargo, child, clients, target};
 
-/// Timeout of a run, which ends itself 90 minutes after its soak, of an hour unless more is asked
-/// for. It may download the nodes before.
+/// Timeout of a run. A run ends itself after 90 minutes, and the minutes of a soak more (60 unless
+/// asked). It may download the nodes before.
 const RUN_TIMEOUT: Duration = Duration::from_secs(8 * 3600);
 
 /// `cargo xtask ring FLAGS`.

@@ -21,10 +21,9 @@ from cassandra.concurrent import execute_concurrent_with_args
 from _ring import Ring, free_port, jars, missing, pinned
 from _server import PASSWORD, PATIENCE_S
 from fleet import until
-from ring import front_of
+from ring import LIMIT_S, expired, front_of
 
 HERE = Path(__file__).resolve().parent
-LIMIT_S = 8 * 60
 # Fronts of a fleet have addresses of their own, and one port.
 HOSTS = ("127.0.0.11", "127.0.0.12")
 ROLE, LEVEL = "spark", "etl"
@@ -312,10 +311,6 @@ def killed(spark, fronts):
 
 
 CHECKS = {check.__name__: check for check in [documented, answers, pushed_down, written, splits, charged, altered, killed]}
-
-
-def expired(*_):
-    raise TimeoutError(f"the checks took longer than {LIMIT_S} s")
 
 
 def main():
