@@ -58,6 +58,16 @@ def levels_are_shared(first, second):
     until("the attachment at the other server", lambda: attached(second, "team") == ["etl"])
     second.execute("ALTER SERVICE LEVEL etl WITH shares = 300")
     until("the change at the first server", lambda: levels(first)["etl"].shares == 300)
+    # A statement about a level that the other server has just made, altered or dropped.
+    first.execute("CREATE SERVICE LEVEL fresh WITH shares = 10")
+    second.execute("ATTACH SERVICE LEVEL fresh TO team")
+    first.execute("ATTACH SERVICE LEVEL etl TO team")
+    second.execute("DROP SERVICE LEVEL fresh")
+    first.execute("CREATE SERVICE LEVEL IF NOT EXISTS fresh WITH shares = 20")
+    second.execute("DROP SERVICE LEVEL IF EXISTS fresh")
+    first.execute("CREATE SERVICE LEVEL fresh WITH shares = 30")
+    second.execute("ALTER SERVICE LEVEL fresh WITH shares = 40")
+    first.execute("DROP SERVICE LEVEL fresh")
     # The same level is made at both at once: one of them is told that it is there.
     outcomes = []
 

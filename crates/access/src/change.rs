@@ -182,7 +182,16 @@ impl Access {
         let _slot = self.writer().jobs.count(is_bounded.then_some(&actor.role))?;
         let guard = self.take_change_lock().await;
         for _ in 0..PLANNED_MAX {
-            let edits = self.plan(actor, job).await?;
+            let planned = self.plan(actor, job).await;
+            let changes_nothing = match &planned {
+                Ok(edits) => edits.is_empty(),
+                Err(error) => matches!(error, Error::Invalid(_)),
+            };
+            // Another front may just have created or changed the level that it names.
+            if changes_nothing && matches!(job, Job::Statement { .. }) && self.read_catalog().await? {
+                continue;
+            }
+            let edits = planned?;
             if edits.is_empty() {
                 return Ok(());
             }

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cluster::CatalogOutcome;
+use cluster::{CatalogOutcome, EntryChange};
 use engine::Error;
 
 use crate::access::Access;
-use crate::catalog::{changes, edits_to};
+use crate::catalog::{Membership, changes, edits_to};
 use crate::roles::Edit;
 
 impl Access {
@@ -48,11 +48,7 @@ impl Access {
         let Some(membership) = self.shared.membership.get().filter(|_| !changes.is_empty()) else {
             return self.write(edits).await.map(|()| true);
         };
-        let adopted = membership.adopted.load(Relaxed);
-        let refused = |reason| {
-            Error::Server(format!("The service levels of all fronts cannot be changed now: {reason}"))
-        };
-        match membership.fleet.change(adopted, changes).await.map_err(refused)? {
+        match self.share(membership, changes).await? {
             CatalogOutcome::Applied(number) => {
                 self.write(edits).await?;
                 membership.adopted.store(number, Relaxed);
@@ -60,5 +56,29 @@ impl Access {
             }
             CatalogOutcome::Outdated => self.adopt().await.map(|()| false),
         }
+    }
+
+    /// Reads the catalog of the fleet, and takes it over. False: it has not changed, or there is no
+    /// fleet. The caller holds the lock of changes.
+    ///
+    /// # Errors
+    /// The catalog cannot be read now; or the tables of this server cannot be changed.
+    pub(crate) async fn read_catalog(&self) -> Result<bool, Error> {
+        let Some(membership) = self.shared.membership.get() else { return Ok(false) };
+        match self.share(membership, Vec::new()).await? {
+            CatalogOutcome::Applied(_) => Ok(false),
+            CatalogOutcome::Outdated => self.adopt().await.map(|()| true),
+        }
+    }
+
+    async fn share(
+        &self,
+        membership: &Membership,
+        changes: Vec<EntryChange>,
+    ) -> Result<CatalogOutcome, Error> {
+        let outcome = membership.fleet.change(membership.adopted.load(Relaxed), changes).await;
+        outcome.map_err(|reason| {
+            Error::Server(format!("The service levels of all fronts cannot be changed now: {reason}"))
+        })
     }
 }

@@ -195,6 +195,15 @@ impl Member {
         if known.number != request.number {
             return Ok(CatalogOutcome::Outdated);
         }
+        if request.changes.is_empty() {
+            self.read_catalog().await?;
+            let is_same = self.fleet.catalog().number == known.number;
+            return Ok(if is_same {
+                CatalogOutcome::Applied(known.number)
+            } else {
+                CatalogOutcome::Outdated
+            });
+        }
         let after = known.with(&request.changes)?;
         match self.tables.change(known.version, &request.changes).await? {
             WriteOutcome::Applied => {

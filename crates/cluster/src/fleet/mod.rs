@@ -213,6 +213,7 @@ impl Fleet {
     }
 
     /// Changes the catalog. `number`: that of the catalog on which the changes were planned.
+    /// Without changes it only reads the catalog.
     ///
     /// # Errors
     /// One sentence: the tables cannot be reached, or it is not known whether the change was made.
