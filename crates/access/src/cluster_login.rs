@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{ClusterRole, Front, Refusal, Role};
+use cql::ast::{ListServiceLevels, Statement};
 use wire::{Envelope, FailureKind, Version};
 
 use crate::access::Access;
@@ -15,6 +16,10 @@ use crate::login::Login;
 
 /// Interval between two LIST ROLES of a role.
 const ASK_EVERY: Duration = Duration::from_secs(60);
+
+/// Time limit of a login at the nodes: less than listeners give a client, so that it gets an error
+/// and not the end of its connection.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
 /// A name and a password, for a cluster.
 #[derive(Clone, Copy)]
@@ -59,15 +64,20 @@ impl Access {
             }
         }
         let slot = self.take_slot(attempt, name)?;
-        let result = front.log_in(version, name, Some(token), self.handshake().group()).await;
-        drop(slot);
-        if matches!(result, Err(Refusal::Credentials(_))) {
-            self.login_failed(attempt);
-        }
-        Ok(match result {
-            Ok(role) => self.follow_role(front, &role).await.and_then(|()| self.copied(role)),
-            Err(refused) => Err(refused),
-        })
+        let asked = async move {
+            let result = front.log_in(version, name, Some(token), self.handshake().group()).await;
+            drop(slot);
+            if matches!(result, Err(Refusal::Credentials(_))) {
+                self.login_failed(attempt);
+            }
+            let role = result?;
+            self.follow_role(front, &role).await?;
+            self.copied(role)
+        };
+        Ok(lanes::time::timeout(ANSWERED_WITHIN, asked).await.unwrap_or_else(|_| {
+            let s = ANSWERED_WITHIN.as_secs();
+            Err(Refusal::Unsent(format!("no node has checked the password within {s} s")))
+        }))
     }
 
     /// Opens the session of a role. Core 0 may have dropped its copy at this moment.
@@ -104,6 +114,42 @@ impl Access {
         self.copy_role(name, granted).await.map_err(|error| Refusal::NoMemory(error.to_string()))?;
         role.asked_for_roles();
         Ok(())
+    }
+
+    /// Returns the role that a statement on levels names, if this server has not heard of it, and
+    /// the client may ask the cluster for it.
+    pub fn unknown_role<'s>(&self, login: &Login, statement: &'s Statement) -> Option<&'s str> {
+        let role = match statement {
+            Statement::AttachServiceLevel(attach) => &attach.role,
+            Statement::DetachServiceLevel(role) => role,
+            Statement::ListServiceLevels(
+                ListServiceLevels::AttachedTo(role) | ListServiceLevels::EffectiveOf(role),
+            ) => role,
+            _ => return None,
+        };
+        (self.follows_cluster() && self.is_superuser(login) && !self.knows_role(role)).then_some(role)
+    }
+
+    /// Returns the role that a text names, as [`Access::unknown_role`] does. For listeners with a
+    /// language other than CQL.
+    pub fn unknown_role_in(&self, login: &Login, text: &str) -> Option<String> {
+        let statement = cql::parse(text).ok()?;
+        self.unknown_role(login, &statement).map(str::to_owned)
+    }
+
+    /// Asks the cluster for a role, with the rights of the role `of` of a session.
+    ///
+    /// # Errors
+    /// The cluster does not know the role or cannot be asked, or all roles would exceed their memory.
+    pub async fn learn_role(
+        &self,
+        front: &Front,
+        of: &Rc<Role>,
+        version: Version,
+        role: &str,
+    ) -> Result<(), Refusal> {
+        let granted = front.granted_roles(of, version, role).await?;
+        self.copy_role(role, granted).await.map_err(|error| Refusal::Unsent(error.to_string()))
     }
 }
 

@@ -22,7 +22,7 @@ use cluster::{
     Front, OWN_TABLES, Outgoing, Refusal, RemotePlan, ReplicaOrder, Role, Route, StatementClass,
     WORD_WITHIN_BYTES,
 };
-use cql::ast::{ListServiceLevels, Statement as Tree};
+use cql::ast::Statement as Tree;
 use sched::control::ClassId;
 use wire::{
     Batch, Consistency, Encoder, Envelope, Failure, FailureKind, Flags, Opcode, Prelude, Request,
@@ -435,18 +435,9 @@ fn of_levels(text: &str) -> Option<Tree> {
 /// Returns a question for the role that a statement on levels names, if this server has not heard
 /// of it, and the client may ask.
 fn of_unknown_role(session: &Session, tree: &Tree) -> Option<Target> {
-    let role = match tree {
-        Tree::AttachServiceLevel(attach) => &attach.role,
-        Tree::DetachServiceLevel(role) => role,
-        Tree::ListServiceLevels(
-            ListServiceLevels::AttachedTo(role) | ListServiceLevels::EffectiveOf(role),
-        ) => role,
-        _ => return None,
-    };
-    let access = &session.core.access;
-    let may_ask = session.login().is_some_and(|login| access.is_superuser(&login));
-    let ask = || RelayWork::Role(role.as_str().into());
-    (may_ask && !access.knows_role(role)).then(|| Target::new(ask(), StatementClass::Other, Consistency::One))
+    let login = session.login()?;
+    let role = session.core.access.unknown_role(&login, tree)?;
+    Some(Target::new(RelayWork::Role(role.into()), StatementClass::Other, Consistency::One))
 }
 
 /// Answer of a node, or the reason why there is none.
@@ -483,9 +474,8 @@ pub(crate) async fn ask(session: &Session, relayed: Relayed, limit: Duration) ->
                 used.map(|()| Relayable::SetKeyspace(keyspace))
             }
             RelayWork::Role(name) => {
-                let granted = Box::pin(front.granted_roles(&role, outgoing.version, &name)).await?;
-                let copied = session.core.access.copy_role(&name, granted).await;
-                copied.map(|()| Relayable::Own).map_err(|error| Refusal::Unsent(error.to_string()))
+                let learned = session.core.access.learn_role(&front, &role, outgoing.version, &name);
+                Box::pin(learned).await.map(|()| Relayable::Own)
             }
         }
     };

@@ -33,7 +33,7 @@ pub(crate) async fn log_in(
         let login = here.access.anonymous();
         let group = here.access.effective(&login).group();
         let role = front.log_in(version, "anonymous", None, group).await;
-        return Ok((login, role.map_err(|refusal| unreachable(&refusal))?));
+        return Ok((login, role.map_err(|refusal| no_login(&refusal))?));
     }
     if !connection.is_encrypted() && !peer.ip().is_loopback() {
         let text = "passwords are sent in clear text in front of a cluster, which checks them: this needs an \
@@ -58,7 +58,7 @@ pub(crate) async fn log_in(
             Err(End::Failed(Failure::fatal(state::PASSWORD, refusal.to_string())))
         }
         // No password was judged.
-        Ok(Err(refusal)) => Err(unreachable(&refusal)),
+        Ok(Err(refusal)) => Err(no_login(&refusal)),
         Err(AuthError::Refused(text) | AuthError::Overloaded(text)) => {
             sql.audit_login(peer, user, Some(&text));
             lanes::time::sleep(sql.config().auth_failure_delay).await;
@@ -68,6 +68,11 @@ pub(crate) async fn log_in(
     }
 }
 
-fn unreachable(refusal: &Refusal) -> End {
-    End::Failed(Failure::fatal(state::NO_CLUSTER, format!("the cluster cannot be asked: {refusal}")))
+/// Returns the failure of what needs an answer of the cluster.
+pub(crate) fn unreachable(refusal: &Refusal) -> Failure {
+    Failure::new(state::NO_CLUSTER, format!("the cluster cannot be asked: {refusal}"))
+}
+
+fn no_login(refusal: &Refusal) -> End {
+    End::Failed(Failure { is_fatal: true, ..unreachable(refusal) })
 }

@@ -65,7 +65,7 @@ pub(crate) struct Session {
     pub(crate) here: Rc<CoreState>,
     pub(crate) login: Login,
     /// Its role at the cluster in front of which the server stands.
-    roles: Option<Arc<SessionRoles>>,
+    pub(crate) roles: Option<Arc<SessionRoles>>,
     pub(crate) live: Rc<LiveSession>,
     pub(crate) settings: Settings,
     pub(crate) transaction: TransactionStatus,

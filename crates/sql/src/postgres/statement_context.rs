@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::Refusal;
 use datafusion::common::ParamValues;
 use engine::{About, Action, AnswerGrant, AnswerMemory, StatementOutcome, StatementState, StatementTarget};
 use lanes::Group;
@@ -23,6 +24,7 @@ use crate::engine::parse::dialect::{is_of_drivers, reads_server_only};
 use crate::engine::parse::masked_text::masked;
 use crate::engine::plan::{NotPlanned, PlanOptions, Planned};
 use crate::failure::{Failure, state};
+use crate::postgres::cluster_login::unreachable;
 use crate::postgres::connection::ClientConnection;
 use crate::postgres::counts::add;
 use crate::postgres::error::{End, RequestError};
@@ -284,10 +286,31 @@ impl Session {
         let mut context = self.new_statement(false).await?;
         // Operators must be able to change the level that is overloaded.
         context.in_flight = RefCell::new(Some(self.here.admission.admit_always(&context.effective())));
+        let learned = match lanes::time::timeout(context.left(), self.learn_role(text)).await {
+            Ok(learned) => learned,
+            Err(_) => Err(Failure::new(state::CANCELED, context.rules.borrow().timeout_message())),
+        };
+        if let Err(failure) = learned {
+            self.permits.keep_unsent(context.end(&self.live, true));
+            return Err(failure.into());
+        }
         let outcome = self.here.access.execute_text(&self.login, text, &Listed).await;
         self.permits.keep_unsent(context.end(&self.live, outcome.is_err()));
         self.sql.audit_access(self.live.peer, self.login.role(), text, outcome.as_ref().err());
         Ok(outcome?)
+    }
+
+    /// Asks the cluster in front of which the server stands for the role that a statement on levels
+    /// names, unless it is known.
+    async fn learn_role(&self, text: &str) -> Result<(), Failure> {
+        let asker = self.roles.as_ref().and_then(|roles| roles.here());
+        let (Some(front), Some(of)) = (&self.here.front, asker) else { return Ok(()) };
+        let Some(role) = self.here.access.unknown_role_in(&self.login, text) else { return Ok(()) };
+        match self.here.access.learn_role(front, &of, front.shared().version(), &role).await {
+            // The cluster does not know it either.
+            Ok(()) | Err(Refusal::Answered(_)) => Ok(()),
+            Err(refusal) => Err(unreachable(&refusal)),
+        }
     }
 }
 
