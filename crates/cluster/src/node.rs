@@ -182,7 +182,9 @@ impl Node {
     ) {
         self.scale.set(part.scale);
         let mut queue = self.queue.borrow_mut();
-        queue.set_window(part.places, lanes::time::monotonic_ns());
+        let now_ns = lanes::time::monotonic_ns();
+        queue.set_window(part.places, now_ns);
+        queue.set_probing(part.is_probing, now_ns);
         self.levels.borrow_mut().retain(|group, level| {
             let Some(entry) = levels.get(group) else {
                 // A dropped level: its requests keep what it had.

@@ -31,7 +31,9 @@ use workload::{Catalog, LevelEntry};
 use crate::coming_up::ComingUp;
 use crate::fleet::{Fleet, FleetDemand, Other};
 use crate::node::Node;
-use crate::part::{CorePart, Entitlement, LevelReport, NodeReport, PPM, WINDOW_BOUNDS, part_spec};
+use crate::part::{
+    CorePart, Entitlement, LevelReport, NodeReport, PPM, WINDOW_BOUNDS, class_of, is_probing, part_spec,
+};
 use crate::prepared::UsedPlan;
 use crate::topology::{ClusterNode, Topology};
 
@@ -360,7 +362,7 @@ impl Division {
                 spec: NodeSpec {
                     shares: (weight as u32).clamp(SHARES_MIN, SHARES_MAX),
                     min_ppm: (min_milli * (PPM / MILLI) / u64::from(places)).min(PPM) as u32,
-                    class: entry.spec.class(),
+                    class: class_of(&entry.spec),
                 },
                 in_flight_max: limit.map_or(u32::MAX, |limit| limit.div_ceil(MILLI).max(1) as u32),
                 // With the places that no other level claims.
@@ -370,7 +372,8 @@ impl Division {
             levels.insert(entry.level.group(), entitlement);
         }
         entitle(&mut levels, places);
-        CorePart { places, scale, levels }
+        let is_probing = is_probing(lanes::time::unix_micros());
+        CorePart { places, scale, is_probing, levels }
     }
 }
 

@@ -19,6 +19,7 @@
 //!
 //! This crate does not measure or wait, and does not know the meaning of a group.
 
+mod batch_pace;
 pub mod cap;
 pub mod cluster;
 pub mod control;

@@ -10,36 +10,43 @@
 //! ```
 //!
 //! **Charge.** A level is charged with *occupancy*: the time for which its requests hold places. A
-//! request pays the mean time of its level when it is sent. Use beyond that is charged as it
-//! passes, and what is left unused pays for the next requests. So levels that always have requests
-//! waiting hold places in the ratio of their shares, whatever their requests cost, and slow
-//! requests delay other levels no longer than their answers take.
+//! request pays the mean time of the node's requests when it is sent. Use beyond that is charged as
+//! it passes, and what is left unused pays for the next requests. So levels that always have
+//! requests waiting hold places in the ratio of their shares, whatever their requests cost, and
+//! slow requests delay other levels no longer than their answers take. The mean is that of all
+//! levels: after a pause of the node, the level with the first answers would pay more than others
+//! with one of its own, and they would get all places.
 //!
 //! **One place beyond the window.** The next level in order, if it has nothing in flight, does not
 //! wait for a place: all of them may be held by slow requests of other levels. The window is
 //! exceeded by at most one place for each level.
 //!
+//! **Batch levels** hold places only as far as the requests of other levels take hardly longer:
+//! `batch_pace.rs`.
+//!
 //! **Expected wait.** The waiting requests of the level times its *pace*: the time for an answer
 //! while others wait. The pace is the lower of the last two measurements, so that a node that
 //! paused once is not taken for a slow one. The mean time of requests does not tell: it is
-//! that of another window if the window has changed, and remembers a pause for long.
+//! that of all levels, and remembers a pause for long.
 
+use crate::batch_pace::{BatchPace, Weights};
 use crate::rounds::Rounds;
 use crate::tree::{NodeId, NodeSpec, Tree};
+use crate::virtual_time::Class;
 
 /// Turn of a client in its level, in requests.
 const TURN: u32 = 1;
 /// Interval at which levels are charged for requests that are still in flight, ns.
 const CHARGE_EVERY_NS: u64 = 1_000_000;
-/// Weight of the last request in the mean time of its level, as a power of two: 1 ÷ 16.
-const MEAN_LOG2: u32 = 4;
+/// Weight of the last request in the mean time of requests, as a power of two: 1 ÷ 256.
+const MEAN_LOG2: u32 = 8;
 /// Answers of a measurement of the pace: it is exact to a quarter if their times are exponential.
 const PACE_ANSWERS: u32 = 16;
 /// Time after which a measurement ends with fewer answers, ns.
 const PACE_MEASURED_NS: u64 = 100_000_000;
 /// Time for which the pace counts when no request has to wait any more, ns.
 const PACE_KEPT_NS: u64 = 1_000_000_000;
-/// Time of a request of a level without answers, ns.
+/// Time of a request of a node without answers, ns.
 const MEAN_FIRST_NS: u64 = 500_000;
 
 /// Queue of one node on one core. The head of this file describes it.
@@ -55,14 +62,23 @@ pub struct NodeQueue<T> {
     depth_max: usize,
     /// Time at which all levels were charged last, ns.
     charged_ns: u64,
+    /// Recent mean time of a request, ns.
+    mean_ns: u64,
     /// Time for which the whole window was in use, ns.
     full_ns: u64,
     /// Time since which it is in use as a whole, ns. `None`: there are free places.
     full_since_ns: Option<u64>,
+    /// Pace of batch levels, and these levels.
+    pace: BatchPace,
+    batch: Vec<NodeId>,
+    batch_in_flight: u32,
+    /// True while batch levels have to wait for their pace.
+    is_batch_held: bool,
 }
 
 #[derive(Debug)]
 struct Level<T> {
+    spec: NodeSpec,
     /// In memory of its own: most levels do not wait for most nodes.
     waiting: Option<Box<Rounds<T>>>,
     /// Waiting requests that no client waits for any more.
@@ -75,8 +91,6 @@ struct Level<T> {
     paid_ns: u64,
     /// Time up to which its occupancy was counted, ns.
     counted_ns: u64,
-    /// Recent mean time of a request, ns.
-    mean_ns: u64,
     /// Occupancy so far, ns.
     occupancy_ns: u64,
     /// Answers so far.
@@ -157,25 +171,31 @@ impl<T> NodeQueue<T> {
     pub fn new(window: u32, depth_max: usize) -> NodeQueue<T> {
         NodeQueue {
             tree: Tree::new(),
-            levels: vec![Level::new(0)],
+            levels: vec![Level::new(NodeSpec::new(1, Class::Normal), 0)],
             window: window.max(1),
             in_flight: 0,
             queued: 0,
             depth_max,
             charged_ns: 0,
+            mean_ns: MEAN_FIRST_NS,
             full_ns: 0,
             full_since_ns: None,
+            pace: BatchPace::default(),
+            batch: Vec::new(),
+            batch_in_flight: 0,
+            is_batch_held: false,
         }
     }
 
     /// Adds a level. Panics on shares out of range.
     pub fn add(&mut self, spec: NodeSpec, now_ns: u64) -> NodeId {
         let id = self.tree.add(Tree::ROOT, spec);
-        let level = Level::new(now_ns);
+        let level = Level::new(spec, now_ns);
         match self.levels.get_mut(id.0 as usize) {
             Some(free) => *free = level,
             None => self.levels.push(level),
         }
+        self.note_class(id);
         id
     }
 
@@ -185,6 +205,7 @@ impl<T> NodeQueue<T> {
         let is_unused = of.in_flight == 0 && of.queued() == 0;
         if is_unused {
             self.tree.remove(level);
+            self.batch.retain(|batch| *batch != level);
         }
         is_unused
     }
@@ -192,12 +213,70 @@ impl<T> NodeQueue<T> {
     /// Changes the entitlement of a level at once. Panics on shares out of range.
     pub fn set(&mut self, level: NodeId, spec: NodeSpec) {
         self.tree.set(level, spec);
+        let of = &mut self.levels[level.0 as usize];
+        let was_batch = std::mem::replace(&mut of.spec, spec).class == Class::Batch;
+        let in_flight = of.in_flight;
+        if was_batch != self.is_batch(level) {
+            self.batch_in_flight =
+                if was_batch { self.batch_in_flight - in_flight } else { self.batch_in_flight + in_flight };
+            self.note_class(level);
+        }
+    }
+
+    /// Keeps the list of batch levels.
+    fn note_class(&mut self, level: NodeId) {
+        self.batch.retain(|batch| *batch != level);
+        if self.is_batch(level) {
+            self.batch.push(level);
+        }
+        self.throttle_as_due(level);
+    }
+
+    fn is_batch(&self, level: NodeId) -> bool {
+        self.levels[level.0 as usize].spec.class == Class::Batch
+    }
+
+    /// Begins or ends a probe: batch levels start nothing, so that the time of the others' requests
+    /// without them is known.
+    pub fn set_probing(&mut self, is_probing: bool, now_ns: u64) {
+        self.pace.set_probing(is_probing, now_ns);
+    }
+
+    /// Returns the shares of the levels with requests.
+    fn weights(&self) -> Weights {
+        let mut weights = Weights { batch: 0, others: 0 };
+        for level in self.levels.iter().filter(|level| level.in_flight > 0 || level.queued() > 0) {
+            let shares = u64::from(level.spec.shares);
+            match level.spec.class {
+                Class::Batch => weights.batch += shares,
+                Class::Latency | Class::Normal => weights.others += shares,
+            }
+        }
+        weights
+    }
+
+    /// Decides whether batch levels may start a request now.
+    fn pace_batch(&mut self, now_ns: u64) {
+        if self.batch.is_empty() {
+            return;
+        }
+        if self.pace.is_due(now_ns) {
+            let weights = self.weights();
+            self.pace.measure(weights, now_ns);
+        }
+        let is_held = !self.pace.may_start(self.batch_in_flight, now_ns);
+        if is_held != self.is_batch_held {
+            self.is_batch_held = is_held;
+            for at in 0..self.batch.len() {
+                self.throttle_as_due(self.batch[at]);
+            }
+        }
     }
 
     /// Limits the requests in flight of a level, at least 1.
     pub fn set_in_flight_max(&mut self, level: NodeId, max: u32) {
         self.levels[level.0 as usize].in_flight_max = max.max(1);
-        self.throttle_if_full(level);
+        self.throttle_as_due(level);
     }
 
     /// Changes the window, at least 1. Requests in flight beyond it stay.
@@ -277,6 +356,13 @@ impl<T> NodeQueue<T> {
 
     /// Takes a place for a request, if it need not wait. Otherwise push it.
     pub fn enter(&mut self, level: NodeId, now_ns: u64) -> bool {
+        if self.is_batch(level) {
+            self.charge_all(now_ns);
+            self.pace_batch(now_ns);
+            if self.is_batch_held {
+                return false;
+            }
+        }
         let of = &self.levels[level.0 as usize];
         if of.in_flight >= of.in_flight_max || self.tree.is_awake(level) {
             return false;
@@ -314,6 +400,7 @@ impl<T> NodeQueue<T> {
             return None;
         }
         self.charge_all(now_ns);
+        self.pace_batch(now_ns);
         let level = self.tree.pick()?;
         let of = &mut self.levels[level.0 as usize];
         if self.in_flight >= self.window && of.in_flight > 0 {
@@ -341,23 +428,24 @@ impl<T> NodeQueue<T> {
             of.pace.answered(now_ns);
         }
         let took_ns = now_ns.saturating_sub(since_ns);
-        of.mean_ns = match of.answers {
-            1 => took_ns,
-            _ => of.mean_ns - (of.mean_ns >> MEAN_LOG2) + (took_ns >> MEAN_LOG2),
-        };
+        if of.spec.class != Class::Batch {
+            self.pace.answered(took_ns);
+        }
+        self.mean_ns = self.mean_ns - (self.mean_ns >> MEAN_LOG2) + (took_ns >> MEAN_LOG2);
     }
 
     /// Gives back a place that no request was sent with.
     pub fn give_back(&mut self, level: NodeId, now_ns: u64) {
         self.count(level, now_ns);
         self.in_flight -= 1;
+        self.batch_in_flight -= u32::from(self.is_batch(level));
         if self.in_flight + 1 == self.window {
             self.note_full(now_ns);
         }
         let of = &mut self.levels[level.0 as usize];
         of.in_flight -= 1;
         if self.tree.is_throttled(level) {
-            self.throttle_if_full(level);
+            self.throttle_as_due(level);
         }
     }
 
@@ -374,14 +462,15 @@ impl<T> NodeQueue<T> {
     fn take(&mut self, level: NodeId, now_ns: u64) {
         self.count(level, now_ns);
         self.in_flight += 1;
+        self.batch_in_flight += u32::from(self.is_batch(level));
         let of = &mut self.levels[level.0 as usize];
         of.in_flight += 1;
         // Less what earlier requests have paid and not used.
-        let needed_ns = of.mean_ns.saturating_mul(u64::from(of.in_flight));
-        let due_ns = of.mean_ns.min(needed_ns.saturating_sub(of.paid_ns));
+        let needed_ns = self.mean_ns.saturating_mul(u64::from(of.in_flight));
+        let due_ns = self.mean_ns.min(needed_ns.saturating_sub(of.paid_ns));
         of.paid_ns += due_ns;
         self.charge(level, due_ns);
-        self.throttle_if_full(level);
+        self.throttle_as_due(level);
         if self.in_flight == self.window {
             self.note_full(now_ns);
         }
@@ -393,6 +482,10 @@ impl<T> NodeQueue<T> {
         let used_ns = u64::from(of.in_flight).saturating_mul(now_ns.saturating_sub(of.counted_ns));
         of.counted_ns = of.counted_ns.max(now_ns);
         of.occupancy_ns = of.occupancy_ns.saturating_add(used_ns);
+        match of.spec.class {
+            Class::Batch => self.pace.used_by_batch(used_ns),
+            Class::Latency | Class::Normal => self.pace.used_by_others(used_ns),
+        }
         let unpaid_ns = used_ns.saturating_sub(of.paid_ns);
         of.paid_ns = of.paid_ns.saturating_sub(used_ns);
         if unpaid_ns > 0 {
@@ -403,6 +496,9 @@ impl<T> NodeQueue<T> {
     /// Charges a level. One without waiting requests is charged as if it had some: its use of free
     /// places is then no debt when others come.
     fn charge(&mut self, level: NodeId, ns: u64) {
+        if self.is_batch(level) {
+            self.pace.charge(ns);
+        }
         let is_awake = self.tree.is_awake(level);
         self.tree.wake(level);
         self.tree.charge_exact(level, ns);
@@ -424,18 +520,20 @@ impl<T> NodeQueue<T> {
         }
     }
 
-    fn throttle_if_full(&mut self, level: NodeId) {
+    /// Throttles a level at its limit, and a batch level that has to wait for its pace.
+    fn throttle_as_due(&mut self, level: NodeId) {
         let of = &self.levels[level.0 as usize];
-        let is_full = of.in_flight >= of.in_flight_max;
-        if self.tree.is_throttled(level) != is_full {
-            self.tree.throttle(level, is_full);
+        let is_due = of.in_flight >= of.in_flight_max || self.is_batch_held && self.is_batch(level);
+        if self.tree.is_throttled(level) != is_due {
+            self.tree.throttle(level, is_due);
         }
     }
 }
 
 impl<T> Level<T> {
-    fn new(now_ns: u64) -> Level<T> {
+    fn new(spec: NodeSpec, now_ns: u64) -> Level<T> {
         Level {
+            spec,
             waiting: None,
             abandoned: 0,
             pace: Pace::default(),
@@ -443,7 +541,6 @@ impl<T> Level<T> {
             in_flight_max: u32::MAX,
             paid_ns: 0,
             counted_ns: now_ns,
-            mean_ns: MEAN_FIRST_NS,
             occupancy_ns: 0,
             answers: 0,
         }

@@ -100,6 +100,35 @@ fn occupancy_goes_by_shares_whatever_requests_cost() {
 }
 
 #[test]
+fn shares_hold_while_the_node_pauses() {
+    for (shares, clients) in [([200, 400], 512), ([200, 400], 120), ([200, 800], 120)] {
+        let mut queue: NodeQueue<()> = NodeQueue::new(128, 1 << 20);
+        let levels = shares.map(|shares| queue.add(spec(shares), 0));
+        levels.iter().for_each(|level| (0..clients).for_each(|_| queue.push(*level, 1, ()).expect("room")));
+        let (mut in_flight, mut random, mut now_ns) = (BinaryHeap::new(), Random::new(5), 0);
+        while now_ns < 20_000 * MS {
+            while let Some((level, ())) = queue.pop(now_ns) {
+                let took_ns = (-random.fraction().ln() * 5.0 * MS as f64) as u64;
+                // It pauses for a fifth of each second, and then answers at once what has ended.
+                let end_ns = now_ns + took_ns;
+                let pause_ns = 1000 * MS - end_ns % (1000 * MS);
+                let end_ns = if pause_ns < 200 * MS { end_ns + pause_ns } else { end_ns };
+                // Answers of a level come together: it has connections of its own.
+                in_flight.push(Reverse((end_ns, level.0, now_ns)));
+            }
+            let Reverse((end_ns, level, since_ns)) = in_flight.pop().expect("the window is full");
+            now_ns = end_ns;
+            queue.leave(NodeId(level), since_ns, now_ns);
+            queue.push(NodeId(level), 1, ()).expect("room");
+        }
+        let used = levels.map(|level| queue.use_of(level).occupancy_ns);
+        let part = used[1] * 1000 / (used[0] + used[1]);
+        let expected = 1000 * u64::from(shares[1]) / u64::from(shares[0] + shares[1]);
+        assert!(part.abs_diff(expected) <= 10, "{part} thousandths, expected {expected}, {clients} clients");
+    }
+}
+
+#[test]
 fn level_without_competitors_has_the_whole_window_and_owes_nothing_for_it() {
     let mut node = Node::new(16);
     let mut alone = [node.backlog(100, MS, MS)];
@@ -382,4 +411,140 @@ fn idle_node_and_abandoned_requests_are_no_reason_to_expect_a_wait() {
         node.queue.skip(node.level, node.now_ns);
     }
     assert_eq!((node.queue.use_of(node.level).queued, node.queue.in_flight()), (2, 0));
+}
+
+/// Node that serves all requests at once, each with an equal part of its CPUs, with one level of reads
+/// that come at random and take 1 ms of CPU, and one of scans, eight of which always wait or run.
+struct Shared {
+    queue: NodeQueue<u64>,
+    cpus: f64,
+    scan_ns: f64,
+    random: Random,
+    now_ns: f64,
+    /// Level, time of arrival, time of the place, and CPU left, ns.
+    running: Vec<(NodeId, f64, f64, f64)>,
+    reads: NodeId,
+    scans: NodeId,
+    times_ns: Vec<f64>,
+    scanned: u64,
+}
+
+impl Shared {
+    fn new(cpus: f64, window: u32, scan_ns: f64, class: Class) -> Shared {
+        let mut queue = NodeQueue::new(window, 1 << 20);
+        let reads = queue.add(NodeSpec::new(1000, Class::Normal), 0);
+        let scans = queue.add(NodeSpec::new(100, class), 0);
+        let (random, running, times_ns) = (Random::new(3), Vec::new(), Vec::new());
+        Shared { queue, cpus, scan_ns, random, now_ns: 0.0, running, reads, scans, times_ns, scanned: 0 }
+    }
+
+    fn exponential(&mut self, mean_ns: f64) -> f64 {
+        -self.random.fraction().ln() * mean_ns
+    }
+
+    fn start(&mut self) {
+        while let Some((level, arrived_ns)) = self.queue.pop(self.now_ns as u64) {
+            let mean_ns = if level == self.reads { MS as f64 } else { self.scan_ns };
+            let work_ns = self.exponential(mean_ns);
+            self.running.push((level, arrived_ns as f64, self.now_ns, work_ns));
+        }
+    }
+
+    /// Runs with that many reads a second and scans. Returns the mean and the 99th percentile of the
+    /// times of reads, ms, and the scans that ended, a second.
+    fn run(&mut self, seconds: f64, reads_per_s: f64, scans: usize) -> [f64; 3] {
+        let (end_ns, mut tick_ns) = (self.now_ns + seconds * 1e9, self.now_ns);
+        let mut next_ns = self.now_ns + self.exponential(1e9 / reads_per_s);
+        (self.times_ns, self.scanned) = (Vec::new(), 0);
+        while self.now_ns < end_ns {
+            let of_scans = self.queue.use_of(self.scans);
+            for _ in of_scans.in_flight + of_scans.queued..scans as u32 {
+                self.queue.push(self.scans, 1, self.now_ns as u64).expect("below the depth");
+            }
+            self.start();
+            let speed = (self.cpus / self.running.len() as f64).min(1.0);
+            let first =
+                (0..self.running.len()).min_by(|a, b| self.running[*a].3.total_cmp(&self.running[*b].3));
+            let done_ns = first.map_or(f64::INFINITY, |at| self.now_ns + self.running[at].3 / speed);
+            let at_ns = done_ns.min(next_ns).min(tick_ns);
+            for running in &mut self.running {
+                running.3 -= (at_ns - self.now_ns) * speed;
+            }
+            self.now_ns = at_ns;
+            if at_ns == tick_ns {
+                tick_ns += 100.0 * MS as f64;
+                self.queue.set_probing((at_ns as u64 / MS) % 10_000 < 300, at_ns as u64);
+            } else if at_ns == next_ns {
+                next_ns += self.exponential(1e9 / reads_per_s);
+                if self.queue.enter(self.reads, at_ns as u64) {
+                    let work_ns = self.exponential(MS as f64);
+                    self.running.push((self.reads, at_ns, at_ns, work_ns));
+                } else {
+                    self.queue.push(self.reads, 1, at_ns as u64).expect("below the depth");
+                }
+            } else if let Some(at) = first {
+                let (level, arrived_ns, since_ns, _) = self.running.swap_remove(at);
+                self.queue.leave(level, since_ns as u64, at_ns as u64);
+                match level == self.reads {
+                    true => self.times_ns.push((at_ns - arrived_ns) / MS as f64),
+                    false => self.scanned += 1,
+                }
+            }
+        }
+        self.times_ns.sort_by(f64::total_cmp);
+        let mean = self.times_ns.iter().sum::<f64>() / self.times_ns.len() as f64;
+        let p99 = self.times_ns.get(self.times_ns.len() * 99 / 100).copied().unwrap_or_default();
+        [mean, p99, self.scanned as f64 / seconds]
+    }
+}
+
+#[test]
+fn reads_take_hardly_longer_beside_scans_of_a_batch_level() {
+    for (cpus, window, scan_ms, reads_per_s) in [
+        (1.0, 128, 50.0, 200.0),
+        (1.0, 8, 50.0, 200.0),
+        (1.0, 8, 400.0, 400.0),
+        (1.0, 128, 50.0, 700.0),
+        (8.0, 128, 400.0, 4000.0),
+    ] {
+        let found = [Class::Normal, Class::Batch].map(|class| {
+            let mut node = Shared::new(cpus, window, scan_ms * MS as f64, class);
+            let alone = node.run(20.0, reads_per_s, 0);
+            // The first scans come while only reads are known.
+            let first = node.run(20.0, reads_per_s, 8);
+            let beside = node.run(60.0, reads_per_s, 8);
+            [first[0] / alone[0], beside[0] / alone[0], beside[1] / alone[1], beside[2]]
+        });
+        let [normal, batch] = found;
+        assert!(normal[1] > 2.0, "the class makes the difference: {normal:?}");
+        assert!(batch[0] < 2.0 && batch[1] < 1.8 && batch[2] < 2.0, "window {window}: {batch:?}");
+        assert!(batch[3] > 0.04, "scans go on: {batch:?}");
+    }
+}
+
+#[test]
+fn batch_level_without_competitors_has_the_whole_window() {
+    for scans in [1, 8] {
+        let [normal, batch] = [Class::Normal, Class::Batch].map(|class| {
+            let mut node = Shared::new(8.0, 4, 50.0 * MS as f64, class);
+            node.run(1.0, 1000.0, 8);
+            // The last reads have ended.
+            node.run(2.0, 0.001, scans);
+            node.run(30.0, 0.001, scans)[2]
+        });
+        assert!(batch > 0.9 * normal, "{scans} scans: {batch} a second, and {normal} of another class");
+    }
+}
+
+#[test]
+fn batch_level_holds_its_shares_beside_a_backlog() {
+    let mut node = Node::new(16);
+    let mut backlogs = [node.backlog(500, MS, 3 * MS), node.backlog(500, 10 * MS, 10 * MS)];
+    node.queue.set(backlogs[1].level, NodeSpec::new(500, Class::Batch));
+    node.run(2_000 * MS, &mut backlogs);
+    let before = backlogs.each_ref().map(|of| node.queue.use_of(of.level).occupancy_ns);
+    node.run(20_000 * MS, &mut backlogs);
+    let used = backlogs.each_ref().map(|of| node.queue.use_of(of.level).occupancy_ns);
+    let part = (used[1] - before[1]) * 1000 / (used[0] - before[0] + used[1] - before[1]);
+    assert!((450..=550).contains(&part), "{part} thousandths");
 }
