@@ -139,8 +139,8 @@ impl Access {
 
     /// Asks the cluster for a role, with the rights of the role `of` of a session.
     ///
-    /// # Errors
-    /// The cluster does not know the role or cannot be asked, or all roles would exceed their memory.
+    /// # Errors The cluster does not know the role or cannot be asked, or all roles would exceed
+    /// their memory.
     pub async fn learn_role(
         &self,
         front: &Front,

@@ -13,8 +13,8 @@ pub(crate) const PPM: u64 = 1_000_000;
 /// Bounds of windows that limiters find.
 pub(crate) const WINDOW_BOUNDS: WindowBounds = WindowBounds { min: 4, max: 1024 };
 
-/// Interval and length of probes, in which batch levels start no request, µs. They cost these levels
-/// 3 % of the time.
+/// Interval and length of probes, in which batch levels start no request, µs. They cost these
+/// levels 3 % of the time.
 const PROBE_EVERY_US: i64 = 10_000_000;
 const PROBE_US: i64 = 300_000;
 

@@ -14,15 +14,24 @@
 //!   always                               ≥ their shares beside the others' requests at their base, ≥ 1/8
 //! ```
 //!
-//! **Base.** The mean time of the others' requests while no batch request is in flight: in a
-//! measurement without any, or in a *probe*, in which batch levels start nothing. Without a base, `P`
-//! stays at its lower bound.
+//! **Base.** The mean time of the others' requests in a *probe*, in which batch levels start
+//! nothing; the least of the last three, as the node may pause in one. Until the first one it is
+//! that of a measurement without batch requests. Means are geometric, so that pauses hardly count.
+//! Without a base, `P` stays at its lower bound, unless the others have too few requests for one:
+//! it grows then.
 //!
 //! Alone, batch levels have the whole window: the others had no request for a second then.
 //!
 //! Limits: each core of a front decides for itself, so that the lower bound holds for each. Times
 //! that grow because the others have more work of their own slow batch levels, too.
 
+use crate::log2::{ONE, exp2, log2};
+
+/// Logarithms of 5/4 and of 9/8.
+const ABOVE: u64 = ONE * 322 / 1000;
+const BELOW: u64 = ONE * 170 / 1000;
+/// Probes that count.
+const PROBES: usize = 3;
 /// Thousandths of a place.
 const MILLI: u64 = 1000;
 /// Lower bound of `P`, thousandths.
@@ -47,8 +56,9 @@ pub(crate) struct BatchPace {
     /// Occupancy that batch levels may use, ns; negative: owed.
     budget_ns: i64,
     budgeted_ns: u64,
-    /// Mean time of the others' requests without batch requests, ns.
-    base_ns: Option<u64>,
+    /// Logarithms of the others' mean times in the last probes, and of their least.
+    probes: [Option<u64>; PROBES],
+    base: Option<u64>,
     measured: Measured,
     /// Begin of the probe, ns.
     probe_ns: Option<u64>,
@@ -62,9 +72,9 @@ pub(crate) struct BatchPace {
 #[derive(Debug, Default)]
 struct Measured {
     since_ns: u64,
-    /// Answers to the others, and the sum of their times, ns.
+    /// Answers to the others, and the sum of the logarithms of their times.
     answers: u64,
-    times_ns: u64,
+    logs: u64,
     /// Occupancy of the others and of batch levels, ns.
     others_ns: u64,
     batch_ns: u64,
@@ -88,10 +98,9 @@ impl BatchPace {
                 self.probe_ns = None;
                 let measured = self.measured.take(now_ns);
                 if measured.answers >= ANSWERS_MIN {
-                    let mean_ns = measured.mean_ns();
-                    // A batch request from before the probe may have run all the time.
-                    let known_ns = self.base_ns.filter(|_| measured.batch_ns > 0);
-                    self.base_ns = Some(known_ns.map_or(mean_ns, |known_ns| known_ns.min(mean_ns)));
+                    self.probes.rotate_right(1);
+                    self.probes[0] = Some(measured.mean());
+                    self.base = self.probes.iter().flatten().min().copied();
                 }
             }
             _ => {}
@@ -107,7 +116,7 @@ impl BatchPace {
     /// Counts an answer to another level.
     pub(crate) fn answered(&mut self, took_ns: u64) {
         self.measured.answers += 1;
-        self.measured.times_ns = self.measured.times_ns.saturating_add(took_ns);
+        self.measured.logs = self.measured.logs.saturating_add(log2(took_ns));
         self.is_on = true;
     }
 
@@ -121,8 +130,8 @@ impl BatchPace {
         self.budget_ns = self.budget_ns.saturating_sub_unsigned(ns);
     }
 
-    /// Returns true if a batch request may start beside `in_flight` others of batch levels. Otherwise
-    /// it waits.
+    /// Returns true if a batch request may start beside `in_flight` others of batch levels.
+    /// Otherwise it waits.
     pub(crate) fn may_start(&mut self, in_flight: u32, now_ns: u64) -> bool {
         if !self.is_on {
             (self.budgeted_ns, self.budget_ns) = (now_ns, 0);
@@ -159,27 +168,29 @@ impl BatchPace {
         let measured = self.measured.take(now_ns);
         self.is_on = measured.answers > 0 || measured.others_ns > 0;
         // Without the time for which the others' requests are slowed.
-        let undelayed_ns = measured.answers.saturating_mul(self.base_ns.unwrap_or(0));
+        let undelayed_ns = measured.answers.saturating_mul(self.base.map_or(0, exp2));
         let others_milli = measured.others_ns.min(undelayed_ns).saturating_mul(MILLI) / passed_ns;
         if weights.others > 0 {
             self.weights = weights;
         }
         let Weights { batch, others } = self.weights;
         let least_milli = others_milli.saturating_mul(batch) / others.max(1);
-        if measured.answers >= ANSWERS_MIN {
-            let mean_ns = measured.mean_ns();
-            match self.base_ns {
-                _ if measured.batch_ns == 0 => self.base_ns = Some(mean_ns),
-                Some(base_ns) if mean_ns.saturating_mul(4) > base_ns.saturating_mul(5) => {
-                    self.places_milli = self.places_milli * 3 / 4;
-                }
-                Some(base_ns)
-                    if mean_ns.saturating_mul(8) < base_ns.saturating_mul(9) && measured.has_waited =>
-                {
-                    self.places_milli += (self.places_milli / 8).max(LEAST_MILLI);
-                }
-                _ => {}
+        let has_enough = measured.answers >= ANSWERS_MIN;
+        let mean = measured.mean();
+        let grows = match self.base {
+            None if has_enough && measured.batch_ns == 0 => {
+                self.base = Some(mean);
+                false
             }
+            None => !has_enough,
+            Some(base) if has_enough && mean > base + ABOVE => {
+                self.places_milli = self.places_milli * 3 / 4;
+                false
+            }
+            Some(base) => has_enough && mean < base + BELOW,
+        };
+        if grows && measured.has_waited {
+            self.places_milli += (self.places_milli / 8).max(LEAST_MILLI);
         }
         self.places_milli = self.places_milli.max(least_milli).clamp(LEAST_MILLI, MOST_MILLI);
     }
@@ -191,7 +202,8 @@ impl Measured {
         std::mem::replace(self, Measured { since_ns: now_ns, ..Measured::default() })
     }
 
-    fn mean_ns(&self) -> u64 {
-        self.times_ns / self.answers.max(1)
+    /// Returns the logarithm of the others' mean time.
+    fn mean(&self) -> u64 {
+        self.logs / self.answers.max(1)
     }
 }

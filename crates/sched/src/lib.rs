@@ -29,6 +29,7 @@ pub mod gcra;
 mod heap;
 mod io_claim;
 mod io_queue;
+mod log2;
 mod minimum;
 mod node_queue;
 mod poll_budget;

@@ -413,11 +413,14 @@ fn idle_node_and_abandoned_requests_are_no_reason_to_expect_a_wait() {
     assert_eq!((node.queue.use_of(node.level).queued, node.queue.in_flight()), (2, 0));
 }
 
-/// Node that serves all requests at once, each with an equal part of its CPUs, with one level of reads
-/// that come at random and take 1 ms of CPU, and one of scans, eight of which always wait or run.
+/// Node that serves all requests at once, each with an equal part of its CPUs, with one level of
+/// reads that come at random and take 1 ms of CPU, and one of scans, eight of which always wait or
+/// run.
 struct Shared {
     queue: NodeQueue<u64>,
     cpus: f64,
+    /// Length of the pauses of all work, 1.4 of them a second.
+    pause_ms: f64,
     scan_ns: f64,
     random: Random,
     now_ns: f64,
@@ -435,7 +438,19 @@ impl Shared {
         let reads = queue.add(NodeSpec::new(1000, Class::Normal), 0);
         let scans = queue.add(NodeSpec::new(100, class), 0);
         let (random, running, times_ns) = (Random::new(3), Vec::new(), Vec::new());
-        Shared { queue, cpus, scan_ns, random, now_ns: 0.0, running, reads, scans, times_ns, scanned: 0 }
+        Shared {
+            queue,
+            cpus,
+            pause_ms: 0.0,
+            scan_ns,
+            random,
+            now_ns: 0.0,
+            running,
+            reads,
+            scans,
+            times_ns,
+            scanned: 0,
+        }
     }
 
     fn exponential(&mut self, mean_ns: f64) -> f64 {
@@ -450,8 +465,8 @@ impl Shared {
         }
     }
 
-    /// Runs with that many reads a second and scans. Returns the mean and the 99th percentile of the
-    /// times of reads, ms, and the scans that ended, a second.
+    /// Runs with that many reads a second and scans. Returns the mean and the 99th percentile of
+    /// the times of reads, ms, and the scans that ended, a second.
     fn run(&mut self, seconds: f64, reads_per_s: f64, scans: usize) -> [f64; 3] {
         let (end_ns, mut tick_ns) = (self.now_ns + seconds * 1e9, self.now_ns);
         let mut next_ns = self.now_ns + self.exponential(1e9 / reads_per_s);
@@ -462,11 +477,16 @@ impl Shared {
                 self.queue.push(self.scans, 1, self.now_ns as u64).expect("below the depth");
             }
             self.start();
-            let speed = (self.cpus / self.running.len() as f64).min(1.0);
+            // As for the collection of garbage.
+            let in_cycle_ns = self.now_ns % (730.0 * MS as f64);
+            let pause_ns = self.pause_ms * MS as f64;
+            let is_paused = in_cycle_ns < pause_ns;
+            let change_ns = self.now_ns + if is_paused { pause_ns } else { 730.0 * MS as f64 } - in_cycle_ns;
+            let speed = if is_paused { 1e-9 } else { (self.cpus / self.running.len() as f64).min(1.0) };
             let first =
                 (0..self.running.len()).min_by(|a, b| self.running[*a].3.total_cmp(&self.running[*b].3));
             let done_ns = first.map_or(f64::INFINITY, |at| self.now_ns + self.running[at].3 / speed);
-            let at_ns = done_ns.min(next_ns).min(tick_ns);
+            let at_ns = done_ns.min(next_ns).min(tick_ns).min(change_ns + 1.0);
             for running in &mut self.running {
                 running.3 -= (at_ns - self.now_ns) * speed;
             }
@@ -482,7 +502,9 @@ impl Shared {
                 } else {
                     self.queue.push(self.reads, 1, at_ns as u64).expect("below the depth");
                 }
-            } else if let Some(at) = first {
+            } else if at_ns == done_ns
+                && let Some(at) = first
+            {
                 let (level, arrived_ns, since_ns, _) = self.running.swap_remove(at);
                 self.queue.leave(level, since_ns as u64, at_ns as u64);
                 match level == self.reads {
@@ -500,15 +522,19 @@ impl Shared {
 
 #[test]
 fn reads_take_hardly_longer_beside_scans_of_a_batch_level() {
-    for (cpus, window, scan_ms, reads_per_s) in [
-        (1.0, 128, 50.0, 200.0),
-        (1.0, 8, 50.0, 200.0),
-        (1.0, 8, 400.0, 400.0),
-        (1.0, 128, 50.0, 700.0),
-        (8.0, 128, 400.0, 4000.0),
+    for (cpus, window, scan_ms, reads_per_s, pause_ms) in [
+        (1.0, 128, 50.0, 200.0, 0.0),
+        (1.0, 8, 50.0, 200.0, 0.0),
+        (1.0, 8, 400.0, 400.0, 0.0),
+        (1.0, 128, 50.0, 700.0, 0.0),
+        (8.0, 128, 400.0, 4000.0, 0.0),
+        (1.0, 128, 50.0, 400.0, 100.0),
+        (1.0, 8, 50.0, 400.0, 100.0),
+        (8.0, 128, 400.0, 4000.0, 50.0),
     ] {
         let found = [Class::Normal, Class::Batch].map(|class| {
             let mut node = Shared::new(cpus, window, scan_ms * MS as f64, class);
+            node.pause_ms = pause_ms;
             let alone = node.run(20.0, reads_per_s, 0);
             // The first scans come while only reads are known.
             let first = node.run(20.0, reads_per_s, 8);
@@ -516,8 +542,8 @@ fn reads_take_hardly_longer_beside_scans_of_a_batch_level() {
             [first[0] / alone[0], beside[0] / alone[0], beside[1] / alone[1], beside[2]]
         });
         let [normal, batch] = found;
-        assert!(normal[1] > 2.0, "the class makes the difference: {normal:?}");
-        assert!(batch[0] < 2.0 && batch[1] < 1.8 && batch[2] < 2.0, "window {window}: {batch:?}");
+        assert!(normal[1] > 1.2, "the class makes the difference: {normal:?}");
+        assert!(batch[0] < 2.0 && batch[1] < 1.5 && batch[2] < 1.6, "window {window}: {batch:?}");
         assert!(batch[3] > 0.04, "scans go on: {batch:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! Times of the classes of requests at half of the window, and the comparison with them.
 
 use super::super::PPM;
-use super::log2::{divide_by_exp2, exp2};
 use super::sample::{CLASSES, NodeSample, Sum};
+use crate::log2::{divide_by_exp2, exp2};
 
 /// Answers of a known base.
 const ANSWERS_MIN: u64 = 16;

@@ -33,7 +33,6 @@
 //! an overload in the slow start, the window waits for the next drain.
 
 mod bases;
-mod log2;
 mod overload;
 mod sample;
 

@@ -1,6 +1,6 @@
 //! Answers of a node by class, on one core.
 
-use super::log2::log2;
+use crate::log2::log2;
 
 /// Classes of prepared statements of a node.
 const STATEMENTS: u16 = 256;

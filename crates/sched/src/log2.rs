@@ -1,7 +1,7 @@
 //! Binary logarithms in fixed point. A mean of logarithms is the logarithm of a geometric mean.
 
 /// Logarithm of 2.
-const ONE: u64 = 1 << BITS;
+pub(crate) const ONE: u64 = 1 << BITS;
 const BITS: u32 = 16;
 /// Coefficient of `x (1 − x)` in `log2(1 + x) ≈ x + c x (1 − x)`, times [`ONE`]. Fitted: the error
 /// is below 0.009, that is 0.6 % of the number.
@@ -13,7 +13,7 @@ const CURVE_OF_EXP: u64 = 22_090;
 const EXPONENT_MAX: u32 = 62;
 
 /// Returns the binary logarithm of a number, in units of [`ONE`]. 0 counts as 1.
-pub(super) fn log2(number: u64) -> u64 {
+pub(crate) fn log2(number: u64) -> u64 {
     let number = number.max(1);
     let zeros = number.leading_zeros();
     let fraction = ((number << zeros) << 1) >> (u64::BITS - BITS);
@@ -21,13 +21,13 @@ pub(super) fn log2(number: u64) -> u64 {
 }
 
 /// Returns 2 to the power of `exponent`, which is in units of [`ONE`]; at most 2^62.
-pub(super) fn exp2(exponent: u64) -> u64 {
+pub(crate) fn exp2(exponent: u64) -> u64 {
     let most = u64::from(EXPONENT_MAX) << BITS;
     divide_by_exp2(1 << EXPONENT_MAX, most - exponent.min(most))
 }
 
 /// Returns `number` divided by 2 to the power of `exponent`, which is in units of [`ONE`].
-pub(super) fn divide_by_exp2(number: u64, exponent: u64) -> u64 {
+pub(crate) fn divide_by_exp2(number: u64, exponent: u64) -> u64 {
     // 2^−(w + f) = 2^(1 − f) ÷ 2^(w + 1), so that the power of the fraction is at least 1.
     let rest = ONE - (exponent & (ONE - 1));
     let factor = ONE + rest - curve(rest, CURVE_OF_EXP);
