@@ -1,0 +1,37 @@
+//! Errors in Cassandra's words.
+
+use std::fmt;
+
+/// Error of the resolution or the execution of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FunctionError {
+    /// No function has the name. The field is Cassandra's message. Protocol: Invalid (0x2200).
+    Unknown(String),
+    /// Several functions accept the arguments. Protocol: Invalid (0x2200).
+    Ambiguous(String),
+    /// No overload accepts the arguments, or an argument has a value that the function refuses.
+    /// Protocol: Invalid (0x2200).
+    Invalid(String),
+    /// The execution failed. Protocol: function failure (0x1400).
+    Failed {
+        /// Name without keyspace, which is `system`.
+        function: String,
+        /// Types of the arguments in CQL.
+        arguments: Vec<String>,
+        /// Cassandra's message.
+        message: String,
+    },
+}
+
+impl fmt::Display for FunctionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FunctionError::Unknown(message)
+            | FunctionError::Ambiguous(message)
+            | FunctionError::Invalid(message)
+            | FunctionError::Failed { message, .. } => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for FunctionError {}
