@@ -14,9 +14,26 @@ pub enum Fit {
     No,
 }
 
+impl Fit {
+    /// Returns the assignability of a value of type `value` to `receiver`, for columns and nested
+    /// calls. `frozen<>` makes no difference.
+    pub fn of(value: &CqlType, receiver: &CqlType) -> Fit {
+        if is_same(value, receiver) {
+            Fit::Exact
+        } else if is_readable(value, receiver) {
+            Fit::Weak
+        } else {
+            Fit::No
+        }
+    }
+}
+
 /// An argument of a call before its execution: a column, a literal, a marker or a nested call.
 pub trait Argument {
-    /// Returns the type. `None`: a marker or a literal without a type of its own.
+    /// Returns the type of a column, of a nested call or of a cast `(type) …`. Returns the preferred
+    /// type of a literal: the smallest of `int`, `bigint` and `varint` for digits, `double` or, if
+    /// it would lose digits, `decimal` for a fraction, `ascii` or `text` for text. `None`: a marker,
+    /// `null`, or an empty collection.
     fn ty(&self) -> Option<CqlType>;
 
     /// Returns the assignability to a type. A marker without a type fits all types weakly.
@@ -34,4 +51,37 @@ pub trait Context {
 
     /// Returns 64 random bits, other ones at each call.
     fn random(&self) -> u64;
+}
+
+/// Returns true if the types are equal without `frozen<>`.
+pub(crate) fn is_same(a: &CqlType, b: &CqlType) -> bool {
+    use CqlType as T;
+    match (a.thawed(), b.thawed()) {
+        (T::List(a), T::List(b)) | (T::Set(a), T::Set(b)) => is_same(a, b),
+        (T::Map(ak, av), T::Map(bk, bv)) => is_same(ak, bk) && is_same(av, bv),
+        (T::Tuple(a), T::Tuple(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b)),
+        (T::Udt(a), T::Udt(b)) => (&a.keyspace, &a.name) == (&b.keyspace, &b.name),
+        (a, b) => a == b,
+    }
+}
+
+/// Returns true if each value of type `value` is also one of `receiver`, as in Cassandra's
+/// `isValueCompatibleWith`.
+fn is_readable(value: &CqlType, receiver: &CqlType) -> bool {
+    use CqlType as T;
+    if is_same(value, receiver) {
+        return true;
+    }
+    match (receiver.thawed(), value.thawed()) {
+        (T::Blob, _) => true,
+        (T::Text, T::Ascii) | (T::Uuid, T::TimeUuid) | (T::Date, T::Int) => true,
+        (T::BigInt, T::Timestamp) | (T::Timestamp, T::BigInt) | (T::Time, T::BigInt) => true,
+        (T::Varint, T::Int | T::BigInt | T::Timestamp) => true,
+        (T::List(to), T::List(from)) | (T::Set(to), T::Set(from)) => is_readable(from, to),
+        (T::Map(to_key, to), T::Map(from_key, from)) => is_same(from_key, to_key) && is_readable(from, to),
+        (T::Tuple(to), T::Tuple(from)) => {
+            to.len() >= from.len() && from.iter().zip(to).all(|(from, to)| is_readable(from, to))
+        }
+        _ => false,
+    }
 }

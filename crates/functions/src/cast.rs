@@ -2,9 +2,13 @@
 
 use schema::CqlType;
 
-use crate::{Function, FunctionError};
+use crate::{Argument, Function, FunctionError};
 
-/// Resolves `CAST(value AS to)` for a value of type `from`. Errors: there is no such cast.
-pub fn cast(from: &CqlType, to: &CqlType) -> Result<Function, FunctionError> {
-    Err(FunctionError::Invalid(format!("{from} cannot be cast to {to}")))
+/// Resolves `CAST(argument AS to)`. A cast to the type that the argument has returns its value. As
+/// in Cassandra, the caller names such a column as if there were no cast.
+///
+/// # Errors
+/// Returns Cassandra's text if there is no such cast: `a cannot be cast to boolean`.
+pub fn cast(argument: &dyn Argument, to: &CqlType) -> Result<Function, FunctionError> {
+    Err(FunctionError::Invalid(format!("{} cannot be cast to {to}", argument.text())))
 }

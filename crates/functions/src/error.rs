@@ -5,7 +5,7 @@ use std::fmt;
 /// Error of the resolution or the execution of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FunctionError {
-    /// No function has the name. The field is Cassandra's message. Protocol: Invalid (0x2200).
+    /// No function has this name, which is as the caller passed it. Protocol: Invalid (0x2200).
     Unknown(String),
     /// Several functions accept the arguments. Protocol: Invalid (0x2200).
     Ambiguous(String),
@@ -26,8 +26,8 @@ pub enum FunctionError {
 impl fmt::Display for FunctionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FunctionError::Unknown(message)
-            | FunctionError::Ambiguous(message)
+            FunctionError::Unknown(name) => write!(f, "Unknown function '{name}'"),
+            FunctionError::Ambiguous(message)
             | FunctionError::Invalid(message)
             | FunctionError::Failed { message, .. } => f.write_str(message),
         }

@@ -24,13 +24,13 @@ impl Function {
         wanted: Option<&CqlType>,
     ) -> Result<Function, FunctionError> {
         let _ = (arguments, wanted);
-        Err(FunctionError::Unknown(format!("Unknown function '{name}'")))
+        Err(FunctionError::Unknown(name.to_owned()))
     }
 
     /// Returns `token` of a partition key of these types.
     pub fn token(partition_key: &[CqlType], arguments: &[&dyn Argument]) -> Result<Function, FunctionError> {
         let _ = (partition_key, arguments);
-        Err(FunctionError::Unknown("Unknown function 'token'".to_owned()))
+        Err(FunctionError::Unknown("token".to_owned()))
     }
 
     /// Returns true if equal arguments give equal results. False for `now`, `uuid` and the like.
