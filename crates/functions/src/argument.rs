@@ -30,14 +30,20 @@ impl Fit {
 
 /// An argument of a call before its execution: a column, a literal, a marker or a nested call.
 pub trait Argument {
-    /// Returns the type of a column, of a nested call or of a cast `(type) …`. Returns the preferred
-    /// type of a literal: the smallest of `int`, `bigint` and `varint` for digits, `double` or, if
-    /// it would lose digits, `decimal` for a fraction, `ascii` or `text` for text. `None`: a marker,
-    /// `null`, or an empty collection.
+    /// Returns the type of a column, of a nested call or of a cast `(type) …`. Returns the
+    /// preferred type of a literal: the smallest of `int`, `bigint` and `varint` for digits,
+    /// `double` or, if it would lose digits, `decimal` for a fraction, `ascii` or `text` for text.
+    /// `None`: a marker, `null`, or an empty collection.
     fn ty(&self) -> Option<CqlType>;
 
     /// Returns the assignability to a type. A marker without a type fits all types weakly.
     fn fit(&self, ty: &CqlType) -> Fit;
+
+    /// Returns the number of elements of a list literal such as `[1, 2]`, which can also be a
+    /// vector. `None`: another argument.
+    fn list_length(&self) -> Option<usize> {
+        None
+    }
 
     /// Returns the text for errors: of a column its name, of a literal its CQL text, of a marker
     /// `?` or `:name`.

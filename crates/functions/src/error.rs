@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use schema::CqlType;
+
 /// Error of the resolution or the execution of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FunctionError {
@@ -21,6 +23,18 @@ pub enum FunctionError {
         /// Cassandra's message.
         message: String,
     },
+}
+
+impl FunctionError {
+    pub(crate) fn invalid(message: impl Into<String>) -> FunctionError {
+        FunctionError::Invalid(message.into())
+    }
+
+    /// Returns the failure of one execution.
+    pub(crate) fn failed(function: &str, arguments: &[CqlType], message: String) -> FunctionError {
+        let arguments = arguments.iter().map(CqlType::to_string).collect();
+        FunctionError::Failed { function: function.to_owned(), arguments, message }
+    }
 }
 
 impl fmt::Display for FunctionError {

@@ -2,7 +2,8 @@
 
 use schema::CqlType;
 
-use crate::{Argument, Context, FunctionError};
+use crate::math::Math;
+use crate::operator::Operator;
 
 /// A scalar function with the types of one call.
 #[derive(Clone, PartialEq, Debug)]
@@ -13,38 +14,51 @@ pub struct Function {
     pub arguments: Vec<CqlType>,
     /// Type of the result.
     pub result: CqlType,
+    pub(crate) body: Body,
+}
+
+/// Implementation of a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Body {
+    Arithmetic(Operator),
+    Concatenate,
+    /// Date or timestamp, and a duration to be added or subtracted.
+    Shift(Operator),
+    Negate,
+    Math(Math),
+    /// The value itself.
+    Same,
+    CastNumber,
+    CastText,
+    FromBlob,
+    Now,
+    Uuid,
+    MinTimeuuid,
+    MaxTimeuuid,
+    /// Conversion of times to the type of the result.
+    Convert,
+    Floor,
+    MapKeys,
+    MapValues,
+    CollectionCount,
+    /// Aggregate of this name over the elements.
+    CollectionAggregate(&'static str),
+    MaskNull,
+    MaskDefault,
+    MaskReplace,
+    /// True: the inner part is masked. False: the outer part.
+    MaskPart(bool),
+    MaskHash,
+    Token,
 }
 
 impl Function {
-    /// Resolves a call as Cassandra does: by name, by exact and weak matches of the arguments, and
-    /// by the type that the caller wants. `name` is in lower case, or as written in quotes.
-    pub fn resolve(
-        name: &str,
-        arguments: &[&dyn Argument],
-        wanted: Option<&CqlType>,
-    ) -> Result<Function, FunctionError> {
-        let _ = (arguments, wanted);
-        Err(FunctionError::Unknown(name.to_owned()))
-    }
-
-    /// Returns `token` of a partition key of these types.
-    pub fn token(partition_key: &[CqlType], arguments: &[&dyn Argument]) -> Result<Function, FunctionError> {
-        let _ = (partition_key, arguments);
-        Err(FunctionError::Unknown("token".to_owned()))
+    pub(crate) fn new(name: &str, arguments: Vec<CqlType>, result: CqlType, body: Body) -> Function {
+        Function { name: name.to_owned(), arguments, result, body }
     }
 
     /// Returns true if equal arguments give equal results. False for `now`, `uuid` and the like.
     pub fn is_pure(&self) -> bool {
-        true
-    }
-
-    /// Calls the function with one value per argument.
-    pub fn call(
-        &self,
-        arguments: &[Option<&[u8]>],
-        context: &dyn Context,
-    ) -> Result<Option<Vec<u8>>, FunctionError> {
-        let _ = (arguments, context);
-        Ok(None)
+        !matches!(self.body, Body::Now | Body::Uuid)
     }
 }

@@ -12,13 +12,32 @@
 mod aggregate;
 mod argument;
 mod arithmetic;
+mod blob;
+mod call;
 mod cast;
+mod catalog;
+mod collection;
+mod decimal;
 mod error;
+mod float_text;
 mod function;
+mod mask;
+mod math;
+mod number;
+mod operator;
+mod resolve;
+mod time;
+mod transcendental;
 
 pub use aggregate::{Aggregate, State};
 pub use argument::{Argument, Context, Fit};
-pub use arithmetic::{Operator, arithmetic, negate};
+pub use arithmetic::{arithmetic, negate};
 pub use cast::cast;
 pub use error::FunctionError;
 pub use function::Function;
+pub use operator::Operator;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

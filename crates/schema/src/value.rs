@@ -17,6 +17,7 @@ mod text;
 mod timeuuid;
 mod varint;
 
+pub use calendar::{civil_of_days, days_of_civil};
 pub use check::{canonical, check};
 pub use collection::{
     Components, Elements, Pairs, components, elements, encode_list, encode_map, encode_tuple, pairs,

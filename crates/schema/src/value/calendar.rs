@@ -64,8 +64,8 @@ impl<'a> Cursor<'a> {
         let year = if negative { -year } else { year };
         let month = self.eat(b'-').then(|| self.number(1, 2))??;
         let day = self.eat(b'-').then(|| self.number(1, 2))??;
-        let days = (1..=12).contains(&month).then(|| days_of(year, month, day))?;
-        (day >= 1 && date_of(days) == (year, month, day)).then_some(days)
+        let days = (1..=12).contains(&month).then(|| days_of_civil(year, month, day))?;
+        (day >= 1 && civil_of_days(days) == (year, month, day)).then_some(days)
     }
 
     /// Reads `HH:MM[:SS[.fraction]]`. Returns nanoseconds of the day.
@@ -174,7 +174,7 @@ pub(super) fn time_text(nanoseconds: i64) -> String {
 }
 
 fn day_text(days: i64) -> String {
-    let (year, month, day) = date_of(days);
+    let (year, month, day) = civil_of_days(days);
     match year {
         0..=9999 => format!("{year:04}-{month:02}-{day:02}"),
         _ => format!("{year:+05}-{month:02}-{day:02}"),
@@ -187,8 +187,9 @@ const ERA_DAYS: i64 = 146_097;
 /// year.
 const ERA_TO_EPOCH_DAYS: i64 = 719_468;
 
-/// Returns the days from 1970-01-01 to a date.
-fn days_of(year: i64, month: i64, day: i64) -> i64 {
+/// Returns the days from 1970-01-01 to a date: year, month from 1 on, day from 1 on. Years are
+/// within 2^50 of 0.
+pub fn days_of_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let of_era = year.rem_euclid(400);
@@ -197,8 +198,8 @@ fn days_of(year: i64, month: i64, day: i64) -> i64 {
     era * ERA_DAYS + of_era * 365 + of_era / 4 - of_era / 100 + of_year - ERA_TO_EPOCH_DAYS
 }
 
-/// Returns year, month and day of a number of days from 1970-01-01.
-fn date_of(days: i64) -> (i64, i64, i64) {
+/// Returns year, month and day of a number of days from 1970-01-01, within 2^60 days.
+pub fn civil_of_days(days: i64) -> (i64, i64, i64) {
     let days = days + ERA_TO_EPOCH_DAYS;
     let era = days.div_euclid(ERA_DAYS);
     let day = days.rem_euclid(ERA_DAYS);
