@@ -10,6 +10,7 @@ mod collection;
 mod decimal;
 mod duration;
 mod error;
+pub mod json;
 mod key;
 mod literal;
 mod order;

@@ -76,6 +76,38 @@ impl ValueError {
     }
 }
 
+fn is_integer(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns Cassandra's words before and after a text that is no value of a type.
+fn unparsable_words(ty: &str, is_integer: bool) -> (&'static str, &'static str) {
+    match ty {
+        "date" if is_integer => ("Unable to make unsigned int (for date) from: '", "'"),
+        "time" if is_integer => ("Unable to make long (for time) from: '", "'"),
+        "timestamp" if is_integer => ("Unable to make long (for date) from: '", "'"),
+        "ascii" => ("Invalid ASCII character in string literal: ", ""),
+        "blob" => ("cannot parse '", "' as hex bytes"),
+        "boolean" => ("Unable to make boolean from '", "'"),
+        "tinyint" => ("Unable to make byte from '", "'"),
+        "smallint" => ("Unable to make short from '", "'"),
+        "int" => ("Unable to make int from '", "'"),
+        "bigint" | "counter" => ("Unable to make long from '", "'"),
+        "varint" => ("unable to make int from '", "'"),
+        "decimal" => ("unable to make BigDecimal from '", "'"),
+        "float" => ("Unable to make float from '", "'"),
+        "double" => ("Unable to make double from '", "'"),
+        "date" => ("Unable to coerce '", "' to a formatted date (long)"),
+        "time" => ("(TimeType) Unable to coerce '", "' to a formatted time (long)"),
+        "timestamp" => ("Unable to parse a date/time from '", "'"),
+        "inet" => ("Unable to make inet address from '", "'"),
+        "uuid" => ("Unable to make UUID from '", "'"),
+        "timeuuid" => ("Unknown timeuuid representation: ", ""),
+        _ => ("Unable to make a value from '", "'"),
+    }
+}
+
 pub(super) fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -93,7 +125,10 @@ impl fmt::Display for ValueError {
             ValueError::Mismatch { constant, text, ty } => {
                 write!(f, "Invalid {constant} constant ({text}) of type {ty}")
             }
-            ValueError::Unparsable { ty, text } => write!(f, "Unable to make {ty} from '{text}'"),
+            ValueError::Unparsable { ty, text } => {
+                let (before, after) = unparsable_words(ty, is_integer(text));
+                write!(f, "{before}{text}{after}")
+            }
             ValueError::Text { message } => f.write_str(message),
             ValueError::Key => f.write_str("Malformed key"),
         }

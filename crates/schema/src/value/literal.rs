@@ -155,6 +155,9 @@ pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
         }
     };
     let bytes = bytes.ok_or_else(|| ValueError::unparsable(ty.kind_name(), text))?;
+    if *ty == CqlType::TimeUuid && bytes[6] >> 4 != 1 {
+        return Err(ValueError::Text { message: "TimeUUID supports only version 1 UUIDs".to_owned() });
+    }
     check(ty, &bytes)?;
     Ok(bytes)
 }

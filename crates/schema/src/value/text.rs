@@ -117,7 +117,7 @@ fn quote(text: &str, out: &mut String) {
 }
 
 /// Returns a two's-complement integer of up to 8 bytes.
-fn integer(bytes: &[u8]) -> i64 {
+pub(super) fn integer(bytes: &[u8]) -> i64 {
     let sign = if bytes.first().is_some_and(|&byte| byte >= 0x80) { -1 } else { 0 };
     bytes.iter().fold(sign, |number, &byte| (number << 8) | i64::from(byte))
 }
