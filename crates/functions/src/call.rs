@@ -5,7 +5,7 @@ use schema::value::{max_timeuuid, min_timeuuid};
 
 use crate::function::Body;
 use crate::{Context, Function, FunctionError};
-use crate::{arithmetic, blob, cast, collection, mask, math, time};
+use crate::{arithmetic, blob, cast, collection, json, mask, math, time};
 
 impl Function {
     /// Calls the function with one value per argument.
@@ -25,6 +25,7 @@ impl Function {
             Body::MaskReplace => return Ok(arguments.get(1).copied().flatten().map(<[u8]>::to_vec)),
             Body::MaskPart(inner) => return mask::part(self, inner, arguments),
             Body::MaskHash => return mask::hash(arguments),
+            Body::ToJson => return json::to_json(&self.arguments[0], arguments.first().copied().flatten()),
             _ => {}
         }
         // The other functions return null if an argument is null.
@@ -51,6 +52,7 @@ impl Function {
             Body::Math(math) => return math::call(math, ty, value),
             Body::CastNumber => return cast::number(self, value),
             Body::CastText => cast::text(ty, value),
+            Body::FromJson => return json::from_json(self, value),
             Body::FromBlob => return blob::checked(self, value),
             Body::Same => Some(value.to_vec()),
             Body::MinTimeuuid => time::milliseconds(ty, value).map(|ms| min_timeuuid(ms).to_vec()),

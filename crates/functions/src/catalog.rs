@@ -181,6 +181,8 @@ fn parameters(name: &str) -> Option<(&'static [Parameter], usize)> {
         "collection_count" => all(&[P::Collection]),
         "collection_min" | "collection_max" => all(&[P::ListOrSet]),
         "collection_sum" | "collection_avg" => all(&[P::NumericListOrSet]),
+        "to_json" | "tojson" => all(&[P::Any(false)]),
+        "from_json" | "fromjson" => all(&[TEXT]),
         "mask_null" | "mask_default" => all(&[P::Any(false)]),
         "mask_replace" => all(&[P::Any(true), P::SameAsFirst]),
         "mask_inner" | "mask_outer" => (&[STRING, INT, INT, TEXT], 3),
@@ -249,6 +251,15 @@ fn made(
         (_, CqlType::List(element) | CqlType::Set(element)) if name.starts_with("collection_") => {
             let aggregate = ["min", "max", "sum", "avg"].into_iter().find(|kind| name.ends_with(kind));
             ((**element).clone(), Body::CollectionAggregate(aggregate.unwrap_or("count")))
+        }
+        ("to_json" | "tojson", _) => (CqlType::Text, Body::ToJson),
+        ("from_json" | "fromjson", _) => {
+            let result = wanted.ok_or_else(|| {
+                FunctionError::invalid(format!(
+                    "{name}() cannot be used in the selection clause of a SELECT statement"
+                ))
+            })?;
+            (result.clone(), Body::FromJson)
         }
         ("mask_null", _) => (first.clone(), Body::MaskNull),
         ("mask_default", _) => (first.clone(), Body::MaskDefault),

@@ -50,6 +50,8 @@ pub(crate) enum Body {
     MaskPart(bool),
     MaskHash,
     Token,
+    ToJson,
+    FromJson,
 }
 
 impl Function {

@@ -21,6 +21,7 @@ mod decimal;
 mod error;
 mod float_text;
 mod function;
+mod json;
 mod mask;
 mod math;
 mod number;

@@ -68,6 +68,11 @@ pub(crate) fn value(ty: &CqlType, text: &str) -> Vec<u8> {
 
 /// Returns type and value of a call, or its error. An argument is `type text`, or `type null`.
 pub(crate) fn call(name: &str, arguments: &[&str]) -> String {
+    call_for(None, name, arguments)
+}
+
+/// Returns the same as [`call`] in a place of type `wanted`.
+pub(crate) fn call_for(wanted: Option<&CqlType>, name: &str, arguments: &[&str]) -> String {
     let split = |argument: &&str| {
         let (of, text) = argument.rsplit_once(' ').unwrap();
         (ty(of), text.to_owned())
@@ -75,7 +80,7 @@ pub(crate) fn call(name: &str, arguments: &[&str]) -> String {
     let arguments: Vec<_> = arguments.iter().map(split).collect();
     let columns: Vec<_> = arguments.iter().map(|(ty, _)| Value(Some(ty.clone()))).collect();
     let columns: Vec<&dyn Argument> = columns.iter().map(|column| column as &dyn Argument).collect();
-    execute(Function::resolve(name, &columns, None), &arguments)
+    execute(Function::resolve(name, &columns, wanted), &arguments)
 }
 
 /// Calls a resolved function with values for its types.

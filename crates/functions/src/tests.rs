@@ -2,7 +2,7 @@
 
 use schema::CqlType;
 
-use crate::testing::{Fixed, Value, call, execute, ty};
+use crate::testing::{Fixed, Value, call, call_for, execute, ty};
 use crate::{Aggregate, Argument, Function, FunctionError, Operator, arithmetic, cast, negate};
 
 /// Checks the result of a call, whose arguments are `type text`.
@@ -258,6 +258,23 @@ fn masks_hide_values() {
     check("mask_hash", &["text abc", "text md5"], "blob 0x900150983cd24fb0d6963f7d28e17f72");
     check("mask_hash", &["text null"], "blob null");
     check("mask_hash", &["text abc", "text x"], "invalid: Hash algorithm not found: x");
+}
+
+#[test]
+fn json_is_written_and_read() {
+    check("to_json", &["frozen<list<int>> 1,2"], "text '[1, 2]'");
+    check("tojson", &["int null"], "text 'null'");
+    let selection = "invalid: from_json() cannot be used in the selection clause of a SELECT statement";
+    check("from_json", &["text 1"], selection);
+    let read = |wanted: &str, text: &str| call_for(Some(&ty(wanted)), "fromjson", &[&format!("text {text}")]);
+    assert_eq!(read("list<int>", "[1,2]"), "list<int> [1, 2]");
+    assert_eq!(read("int", "null"), "int null");
+    assert_eq!(
+        read("int", "\"x\""),
+        "failure: org.apache.cassandra.serializers.MarshalException: Unable to make int from 'x'"
+    );
+    let syntax = "failure: execution of 'system.fromjson[text]' failed: Could not decode JSON string '{': ";
+    assert!(read("int", "{").starts_with(syntax), "{}", read("int", "{"));
 }
 
 #[test]
