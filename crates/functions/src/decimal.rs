@@ -352,6 +352,8 @@ mod tests {
         assert_eq!(huge.multiply(&huge), Err(OVERFLOW));
         assert_eq!(tiny.multiply(&tiny), Err(UNDERFLOW));
         assert_eq!(huge.divide(&tiny), Err(OVERFLOW));
+        let long = Decimal::from_integer(BigInt::from(10).pow(2460));
+        assert_eq!(long.divide(&number("3")), Err(OVERFLOW));
         assert_eq!(parts(tiny.divide(&huge)), "0/0");
         assert_eq!(huge.remainder(&tiny), Err(OVERFLOW));
         assert_eq!(tiny.remainder(&huge), Ok(tiny.clone()));

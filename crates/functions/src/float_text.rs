@@ -1,5 +1,6 @@
 //! Texts of floating-point numbers as Java writes them: the shortest digits that parse to the same
-//! number, without exponent from 10^−3 to below 10^7.
+//! number, without exponent from 10^−3 to below 10^7. Java before version 19 writes a digit too
+//! many for some numbers.
 
 /// Returns the text of Java's `Double.toString`.
 pub(crate) fn double(number: f64) -> String {

@@ -37,6 +37,7 @@ fn operations_have_the_types_of_cassandra() {
     operation(Modulo, "int -7", "int 2", "int -1");
     operation(Subtract, "bigint -9223372036854775808", "bigint 1", "bigint 9223372036854775807");
     operation(Divide, "tinyint -128", "tinyint -1", "tinyint -128");
+    operation(Divide, "bigint -9223372036854775808", "int -1", "bigint -9223372036854775808");
     operation(Divide, "float 5.5", "tinyint 0", "float Infinity");
     operation(Add, "ascii a", "text b", "text 'ab'");
     operation(Add, "ascii a", "ascii b", "ascii 'ab'");
@@ -55,6 +56,10 @@ fn failed_operations_name_their_types() {
     let unsupported = "invalid: the '%' operation is not supported between a and a";
     operation(Modulo, "timestamp 0", "duration 10m", unsupported);
     operation(Add, "int 1", "boolean true", "invalid: the '+' operation is not supported between a and a");
+    // A timestamp is readable as several types of integers.
+    let ambiguous = "invalid: Ambiguous '-' operation with args a and a: use type hint to disambiguate, \
+                     example '(int) ?'";
+    operation(Subtract, "timestamp 0", "timestamp 0", ambiguous);
     let precision = "failure: the operation 'timestamp - duration' failed: \
                      The duration must have a millisecond precision. Was: 10us";
     operation(Subtract, "timestamp 0", "duration 10us", precision);
@@ -172,6 +177,7 @@ fn floor_rounds_down_to_a_multiple_of_the_duration() {
     floor("2016-09-27T16:12:34Z", "1d", "2016-09-27 00:00:00");
     floor("2016-09-27T16:12:34Z", "1mo", "2016-09-01 00:00:00");
     floor("2016-09-27T16:12:34Z", "1mo5d", "2016-09-02 00:00:00");
+    floor("2016-09-01T00:00:00Z", "1mo", "2016-09-01 00:00:00");
     floor("1970-01-01T00:00:00Z", "1mo", "1970-01-01 00:00:00");
     check("floor", &["time 04:05:06.5", "duration 1m"], "time '04:05:00.000000000'");
     check("floor", &["time 04:05:06.5", "duration 0s"], "time '04:05:06.500000000'");

@@ -90,10 +90,10 @@ pub(crate) fn log10(x: &Decimal) -> Result<Decimal, Failure> {
 
 /// Divides to this number of significant digits. Trailing zeros of an exact quotient are removed.
 fn quotient(dividend: &Decimal, divisor: &Decimal, precision: i64) -> Result<Decimal, Failure> {
-    if dividend.is_zero() {
-        return Ok(Decimal::from_integer(BigInt::ZERO));
-    }
     let scales = i64::from(dividend.scale) - i64::from(divisor.scale);
+    if dividend.is_zero() {
+        return Decimal::new(BigInt::ZERO, scales);
+    }
     let digits = dividend.precision() - divisor.precision();
     // The quotient has at least the digits of this difference, and at most one more.
     let quotient = dividend.divide_at(divisor, scales - digits + precision, Rounding::HalfEven)?;
@@ -247,13 +247,15 @@ mod tests {
         check(ln(&number("1")), "0");
         check(ln(&number("0.5")), "-0.69314718055994530941723212145818");
         check(log10(&number("5")), "0.69897000433601880478626110527551");
-        check(log10(&number("1")), "0");
+        check(log10(&number("1")), "0E+33");
         check(log10(&number("100")), "2");
         check(log10(&number("1000.00")), "3.0000000000000000000000000000000");
         check(log10(&number("0.000123")), "-3.9100948885606020681955602467767");
         check(exp(&number("-20")), "2.0611536224385578279659403801558E-9");
         check(exp(&number("100.25")), "3.4516107331259239871361985995266E+43");
         check(ln(&number("1.0000000001")), "9.9999999995000000000333333333308E-11");
+        let near = number("1.0000000000000000000000000000001");
+        check(ln(&near), "9.9999999999999999999999999999995E-32");
         check(ln(&number("123456.789")), "11.723646487185880981139958983910");
         let long = number("1.12345678901234567890123456789012345678901234567890");
         check(exp(&long), "3.07546709031488470896944216141611590688261790034201");
