@@ -89,6 +89,22 @@ def user_types(cluster, session):
     assert "still used by user types purse" in message, message
 
 
+def vectors(session):
+    session.execute(
+        "CREATE TABLE points (id int PRIMARY KEY, v vector<float, 3>, w vector<text, 2>, "
+        "x list<frozen<vector<int, 2>>>, y vector<vector<smallint, 1>, 2>)"
+    )
+    insert = session.prepare("INSERT INTO points (id, v, w, x, y) VALUES (?, ?, ?, ?, ?)")
+    values = ([0.5, -1.0, 2.25], ["a", "straße"], [[1, 2], [3, 4]], [[1], [-2]])
+    session.execute(insert, (1, *values))
+    assert session.execute("SELECT v, w, x, y FROM points WHERE id = 1").one() == values
+    session.execute("UPDATE points SET v = [1, 2, 3.5] WHERE id = 1")
+    (v,) = session.execute("SELECT v FROM points WHERE id = 1").one()
+    assert v == [1.0, 2.0, 3.5], v
+    error = refused(InvalidRequest, lambda: session.execute("UPDATE points SET v = [1, 2] WHERE id = 1"))
+    assert "expected 3 elements, but given 2" in error, error
+
+
 def collections(session):
     session.execute("CREATE TYPE pin (metal text, cents int, year int)")
     session.execute(
@@ -196,6 +212,7 @@ def main():
         schema(session)
         types(session)
         user_types(cluster, session)
+        vectors(session)
         collections(session)
         counters(session)
         conditions(session)

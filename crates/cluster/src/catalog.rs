@@ -1,8 +1,8 @@
 //! Tables of the cluster, as `system_schema` describes them. Pure: `schema_tables.rs` reads the
 //! rows.
 //!
-//! A column of a type that this crate does not know (`vector`, custom classes, user types beyond
-//! the bounds of `schema`) is *opaque*: its values are binary, and no condition on it goes to
+//! A column of a type that this crate does not know (custom classes, user types beyond the bounds
+//! of `schema`) is *opaque*: its values are binary, and no condition on it goes to
 //! nodes.
 
 use std::collections::BTreeMap;
@@ -308,7 +308,7 @@ mod tests {
             "s frozen<outer>",
             "l blob?",
             "o blob?",
-            "v blob?",
+            "v vector<float, 3>",
             "w map<text, frozen<list<frozen<inner>>>>",
         ];
         assert_eq!(shown(rows(&types, &columns)).expect("a table"), expected);

@@ -369,7 +369,7 @@ fn tables_are_published_and_replaced_after_a_change() {
             script.members.iter_mut().for_each(|member| member.schema = 8);
         }
         control.refresh().now();
-        let is_new = || shown(&control.topology().snapshot()).concat().contains("w blob");
+        let is_new = || shown(&control.topology().snapshot()).concat().contains("w vector<float, 3>");
         until("the new table is published", is_new);
         assert_eq!(cluster.count("FROM system_schema.columns"), reads + 1, "once for each change");
         assert_eq!(notices.lock().expect("no panic").len(), 0);

@@ -84,7 +84,7 @@ impl ColumnBuilder {
             CqlType::Decimal => Builder::Decimal(
                 Decimal128Builder::with_capacity(rows).with_data_type(arrow_type(&ty, scale)),
             ),
-            CqlType::List(element) | CqlType::Set(element) => Builder::List(
+            CqlType::List(element) | CqlType::Set(element) | CqlType::Vector(element, _) => Builder::List(
                 item(element, scale),
                 inner(element),
                 OffsetBufferBuilder::new(rows),
@@ -123,14 +123,14 @@ impl ColumnBuilder {
         self.rows == 0
     }
 
-    /// Adds a value. `None` is null.
+    /// Adds a value. `None` is null, and so are empty values.
     ///
     /// # Errors
     /// Returned if the bytes are not a value of the type, or the Arrow type cannot hold it. The
     /// builder must not be used any more then.
     pub fn push(&mut self, value: Option<&[u8]>) -> Result<(), Error> {
         self.rows += 1;
-        match value {
+        match value.filter(|bytes| !value::is_empty(&self.ty, bytes)) {
             Some(bytes) => self.push_value(bytes),
             None => {
                 self.push_null();
@@ -196,8 +196,11 @@ impl ColumnBuilder {
             Builder::Decimal(out) => out.append_value(decimal(ty, scale, bytes)?),
             Builder::List(_, inner, offsets, nulls) => {
                 let before = inner.rows;
-                for element in value::elements(bytes) {
-                    inner.push(Some(element.map_err(damaged)?))?;
+                match ty {
+                    CqlType::Vector(element, dimension) => {
+                        push_all(inner, value::vector_elements(element, *dimension, bytes))?;
+                    }
+                    _ => push_all(inner, value::elements(bytes))?,
                 }
                 offsets.push_length(inner.rows - before);
                 nulls.append_non_null();
@@ -207,6 +210,11 @@ impl ColumnBuilder {
                 let before = keys.rows;
                 for pair in value::pairs(bytes) {
                     let (key, value) = pair.map_err(damaged)?;
+                    if value::is_empty(&keys.ty, key) {
+                        let message =
+                            format!("expected a map without an empty {}, read it with CQL", keys.ty);
+                        return Err(Error::Unfit(message));
+                    }
                     keys.push(Some(key))?;
                     values.push(Some(value))?;
                 }
@@ -262,6 +270,13 @@ impl ColumnBuilder {
             }
         }
     }
+}
+
+fn push_all<'a>(
+    inner: &mut ColumnBuilder,
+    mut elements: impl Iterator<Item = Result<&'a [u8], ValueError>>,
+) -> Result<(), Error> {
+    elements.try_for_each(|element| inner.push(Some(element.map_err(damaged)?)))
 }
 
 fn nulls(rows: usize) -> NullBufferBuilder {
@@ -334,15 +349,22 @@ fn short_number(bytes: &[u8]) -> Option<i128> {
 /// Those of [`ColumnBuilder::push`].
 pub fn decimal_column(from: &BinaryArray, scale: i8) -> Result<ArrayRef, Error> {
     let mut numbers = Vec::with_capacity(from.len());
+    let mut nulls = from.nulls().cloned();
     for (row, ends) in from.value_offsets().windows(2).enumerate() {
         let (start, end) = (ends[0] as usize, ends[1] as usize);
         numbers.push(match short_decimal(&from.value_data()[start..], end - start, scale) {
             Some(number) => number,
             None if from.is_null(row) => 0,
+            None if start == end => {
+                // An empty value. There are few of them.
+                let valid = |at| !(at == row || nulls.as_ref().is_some_and(|nulls| nulls.is_null(at)));
+                nulls = Some((0..from.len()).map(valid).collect::<Vec<_>>().into());
+                0
+            }
             None => decimal(&CqlType::Decimal, scale, from.value(row))?,
         });
     }
-    let array = PrimitiveArray::<Decimal128Type>::new(numbers.into(), from.nulls().cloned());
+    let array = PrimitiveArray::<Decimal128Type>::new(numbers.into(), nulls);
     Ok(Arc::new(array.with_data_type(arrow_type(&CqlType::Decimal, scale))))
 }
 

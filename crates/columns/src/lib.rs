@@ -14,7 +14,7 @@
 //! decimal                    Decimal128(38, d)   other numbers are an error: no type holds any size
 //! varint                     Utf8                digits: any size, exact
 //! uuid, timeuuid, inet       Utf8                CQL text: SQL clients compare it with plain constants
-//! list, set                  List
+//! list, set, vector          List                not FixedSizeList, which holds nulls in full size
 //! map                        Map
 //! tuple, user type           Struct              fields of tuples are f1, f2, …
 //! ```
@@ -64,7 +64,9 @@ pub fn arrow_type(ty: &CqlType, scale: i8) -> DataType {
         CqlType::Timestamp => DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
         CqlType::Duration => DataType::Interval(IntervalUnit::MonthDayNano),
         CqlType::Decimal => DataType::Decimal128(DIGITS, scale),
-        CqlType::List(element) | CqlType::Set(element) => DataType::List(item(element, scale)),
+        CqlType::List(element) | CqlType::Set(element) | CqlType::Vector(element, _) => {
+            DataType::List(item(element, scale))
+        }
         CqlType::Map(key, value) => DataType::Map(entries(key, value, scale), false),
         CqlType::Tuple(types) => DataType::Struct(tuple_fields(types, scale)),
         CqlType::Udt(udt) => DataType::Struct(

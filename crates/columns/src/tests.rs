@@ -197,6 +197,13 @@ fn collections_become_lists_maps_and_structs() {
     assert_eq!(place.as_struct().column_names(), ["street", "number"]);
     assert!(place.as_struct().column(1).is_null(0));
     assert_eq!(serialized(&ty("list<int>"), &column(&ty("list<int>"), &[Some(list)]), 0), None);
+
+    let numbers = [1_f32.to_be_bytes(), 2_f32.to_be_bytes()].concat();
+    let vectors = column(&ty("vector<float, 2>"), &[None, Some(numbers)]);
+    assert_eq!(*vectors.data_type(), arrow_type(&ty("list<float>"), SCALE_DEFAULT));
+    assert_eq!((vectors.as_list::<i32>().value_length(0), vectors.as_list::<i32>().value_length(1)), (0, 2));
+    let texts = column(&ty("vector<text, 2>"), &[Some(b"\x01a\x00".to_vec())]);
+    assert_eq!(texts.as_list::<i32>().value(0).as_string::<i32>().value(0), "a");
 }
 
 #[test]
@@ -230,14 +237,32 @@ fn invalid_bytes_are_rejected() {
     }
     for (text, bytes) in [
         ("text", &[0xff][..]),
-        ("varint", &[]),
         ("decimal", &[0; 4]),
         ("time", &[0x7f; 8]),
         ("set<text>", &[0, 0, 0, 1, 0, 0, 0, 1, 0xff]),
+        ("vector<int, 1>", &[0; 8]),
         ("tuple<int>", &[0, 0, 0, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]),
     ] {
         assert!(ColumnBuilder::new(&ty(text), SCALE_DEFAULT, 1).push(Some(bytes)).is_err(), "{text}");
     }
+}
+
+#[test]
+fn empty_values_are_null() {
+    for text in ["boolean", "int", "double", "timestamp", "uuid", "inet", "varint", "decimal"] {
+        let array = column(&ty(text), &[Some(Vec::new())]);
+        assert!(array.is_null(0), "{text}");
+    }
+    let array = column(&ty("list<int>"), &[Some(value::encode_list([&b""[..]].into_iter()))]);
+    assert!(array.as_list::<i32>().value(0).is_null(0));
+    let map = value::encode_map([(&b""[..], &b"a"[..])].into_iter());
+    assert!(ColumnBuilder::new(&ty("map<int, text>"), SCALE_DEFAULT, 1).push(Some(&map)).is_err());
+    let stored =
+        BinaryArray::from(vec![Some(&b"\0\0\0\0\x07"[..]), None, Some(&[]), Some(&b"\0\0\0\0\x08"[..])]);
+    let numbers = decimal_column(&stored, 0).expect("valid");
+    let valid: Vec<bool> = (0..4).map(|row| numbers.is_valid(row)).collect();
+    assert_eq!(valid, [true, false, false, true]);
+    assert_eq!(numbers.as_primitive::<Decimal128Type>().value(3), 8);
 }
 
 #[test]

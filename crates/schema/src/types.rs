@@ -1,6 +1,7 @@
 //! CQL types. `Frozen` marks a collection or user type that is stored as one cell. The protocol
 //! does not show it.
 
+mod class;
 mod parse;
 
 use std::fmt;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use class::ClassError;
 pub use parse::TypeError;
 
 /// Highest nesting depth of a type. It bounds every recursion over a type.
@@ -16,6 +18,13 @@ pub const TYPE_DEPTH_MAX: usize = 16;
 /// Most types in one type, including itself and the fields of user types. It bounds the growth by
 /// user types that contain user types.
 pub const TYPE_PARTS_MAX: usize = 4096;
+
+/// Largest dimension of a vector, as in Cassandra. Nothing is allocated for a dimension: the bytes
+/// of a value bound its elements.
+pub const VECTOR_DIMENSION_MAX: u32 = i32::MAX.unsigned_abs();
+
+/// Longest name of a class. The protocol writes its length as `u16`.
+pub(crate) const CLASS_BYTES_MAX: usize = u16::MAX as usize;
 
 /// A user-defined type: a name and named fields.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -85,6 +94,8 @@ pub enum CqlType {
     Tuple(Vec<CqlType>),
     Udt(Arc<UdtType>),
     Frozen(Box<CqlType>),
+    /// The type of the elements, and their number: 1 to [`VECTOR_DIMENSION_MAX`].
+    Vector(Box<CqlType>, u32),
 }
 
 impl CqlType {
@@ -147,6 +158,8 @@ impl CqlType {
         match self {
             CqlType::Frozen(inner) => return inner.description_bytes(limit),
             CqlType::List(e) | CqlType::Set(e) => _ = add(0, e),
+            // It is described by the name of a class.
+            CqlType::Vector(..) => sum += 2 + self.class_bytes(limit),
             CqlType::Map(k, v) => _ = add(0, k) && add(0, v),
             CqlType::Tuple(es) => _ = es.iter().all(|e| add(0, e)),
             CqlType::Udt(udt) => {
@@ -181,6 +194,7 @@ impl CqlType {
             CqlType::List(e) => CqlType::List(boxed(e)),
             CqlType::Set(e) => CqlType::Set(boxed(e)),
             CqlType::Frozen(e) => CqlType::Frozen(boxed(e)),
+            CqlType::Vector(e, dimension) => CqlType::Vector(boxed(e), *dimension),
             CqlType::Map(k, v) => CqlType::Map(boxed(k), boxed(v)),
             CqlType::Tuple(es) => CqlType::Tuple(es.iter().map(|e| e.with_user_type(altered)).collect()),
             CqlType::Udt(udt) if udt.keyspace == altered.keyspace && udt.name == altered.name => {
@@ -199,6 +213,16 @@ impl CqlType {
         }
     }
 
+    /// Returns the length in bytes of each element, if vectors of this type have no lengths between
+    /// their elements. `None`: each element follows its length. Cassandra counts `tinyint`,
+    /// `smallint`, `counter`, `date` and `time` among the types whose length varies.
+    pub fn element_len(&self) -> Option<usize> {
+        match self {
+            CqlType::TinyInt | CqlType::SmallInt | CqlType::Counter | CqlType::Date | CqlType::Time => None,
+            other => other.fixed_len(),
+        }
+    }
+
     /// Returns the length in bytes of all values of the type. `None`: the length varies.
     pub fn fixed_len(&self) -> Option<usize> {
         match self {
@@ -210,6 +234,9 @@ impl CqlType {
             }
             CqlType::Uuid | CqlType::TimeUuid => Some(16),
             CqlType::Frozen(inner) => inner.fixed_len(),
+            CqlType::Vector(element, dimension) => {
+                Some(element.element_len()?.saturating_mul(*dimension as usize))
+            }
             _ => None,
         }
     }
@@ -243,6 +270,7 @@ impl CqlType {
             CqlType::Map(..) => "map",
             CqlType::Tuple(_) => "tuple",
             CqlType::Udt(_) => "udt",
+            CqlType::Vector(..) => "vector",
             CqlType::Frozen(inner) => inner.kind_name(),
         }
     }
@@ -261,7 +289,7 @@ impl CqlType {
     /// Returns the types directly inside this one, in order.
     pub fn inner(&self) -> Vec<&CqlType> {
         match self {
-            CqlType::List(e) | CqlType::Set(e) | CqlType::Frozen(e) => vec![e],
+            CqlType::List(e) | CqlType::Set(e) | CqlType::Frozen(e) | CqlType::Vector(e, _) => vec![e],
             CqlType::Map(k, v) => vec![k, v],
             CqlType::Tuple(es) => es.iter().collect(),
             CqlType::Udt(udt) => udt.fields.iter().map(|(_, ty)| ty).collect(),
@@ -277,19 +305,22 @@ impl fmt::Display for CqlType {
             CqlType::List(e) => write!(f, "list<{e}>"),
             CqlType::Set(e) => write!(f, "set<{e}>"),
             CqlType::Map(k, v) => write!(f, "map<{k}, {v}>"),
+            // A tuple is always one cell, and shown so.
             CqlType::Tuple(es) => {
-                f.write_str("tuple<")?;
+                f.write_str("frozen<tuple<")?;
                 for (i, e) in es.iter().enumerate() {
                     write!(f, "{}{e}", if i == 0 { "" } else { ", " })?;
                 }
-                f.write_str(">")
+                f.write_str(">>")
             }
             // Without quotes, `int` would be the built-in type.
             CqlType::Udt(udt) if CqlType::scalar(&udt.name).is_some() => {
                 f.write_str(&crate::names::always_quoted(&udt.name))
             }
             CqlType::Udt(udt) => f.write_str(&crate::names::quoted(&udt.name)),
+            CqlType::Frozen(inner) if matches!(inner.thawed(), CqlType::Tuple(_)) => inner.fmt(f),
             CqlType::Frozen(inner) => write!(f, "frozen<{inner}>"),
+            CqlType::Vector(element, dimension) => write!(f, "vector<{element}, {dimension}>"),
             scalar => f.write_str(scalar.kind_name()),
         }
     }

@@ -1,8 +1,8 @@
 //! Serialized CQL values: checks, comparison, an order-preserving encoding for keys, and text.
 //!
 //! A value is its serialized bytes, as drivers send them and files store them. No tree of objects
-//! is built. A null has no bytes and is never passed to this module. Unlike Cassandra, this module
-//! rejects *empty* values of types other than `text`, `ascii` and `blob`.
+//! is built. A null has no bytes and is never passed to this module. An *empty* value is not null:
+//! see [`is_empty`]. Keys have none, except of `text`, `ascii`, `blob` and `inet`.
 
 mod calendar;
 mod check;
@@ -17,11 +17,13 @@ mod order;
 mod text;
 mod timeuuid;
 mod varint;
+mod vint;
 
 pub use calendar::{civil_of_days, days_of_civil};
-pub use check::{canonical, check};
+pub use check::{canonical, check, is_empty};
 pub use collection::{
-    Components, Elements, Pairs, components, elements, encode_list, encode_map, encode_tuple, pairs,
+    Components, Elements, Pairs, VectorElements, components, elements, encode_list, encode_map, encode_tuple,
+    encode_vector, pairs, vector_elements,
 };
 pub use duration::{Duration, DurationError, units_length};
 pub use error::ValueError;

@@ -83,7 +83,7 @@ impl Weight {
     fn ty(&mut self, ty: &CqlType) {
         self.add(size_of::<CqlType>() as u64);
         match ty {
-            CqlType::List(e) | CqlType::Set(e) | CqlType::Frozen(e) => self.ty(e),
+            CqlType::List(e) | CqlType::Set(e) | CqlType::Frozen(e) | CqlType::Vector(e, _) => self.ty(e),
             CqlType::Map(k, v) => {
                 self.ty(k);
                 self.ty(v);

@@ -242,7 +242,7 @@ mod tests {
                 body.short(0x20);
             }
             body.short(0);
-            body.string("org.apache.cassandra.db.marshal.VectorType(FloatType, 3)");
+            body.string("org.example.VectorType(FloatType, 3)");
         }
         ["ks", "t", "c"].iter().for_each(|name| body.string(name));
         body.short(9);

@@ -1,5 +1,5 @@
-//! Type descriptions (`[option]`) in metadata. `frozen` does not exist on the wire. Writing a type
-//! drops it.
+//! Type descriptions (`[option]`) in metadata. `frozen` does not exist on the wire, except within
+//! the names of classes, which describe vectors. Writing a type drops it.
 
 use std::sync::Arc;
 
@@ -77,6 +77,10 @@ pub(crate) fn write(ty: &CqlType, body: &mut Body<'_>) {
                 write(field, body);
             }
         }
+        CqlType::Vector(..) => {
+            body.short(CUSTOM);
+            body.string(&ty.class_name());
+        }
         CqlType::Duration if body.version() == Version::V4 => {
             body.short(CUSTOM);
             body.string(DURATION_CLASS);
@@ -95,10 +99,12 @@ pub(crate) fn read(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, Err
     }
     let inner = |reader: &mut Reader<'_>| read(reader, depth + 1);
     Ok(match reader.short("type")? {
-        CUSTOM => match reader.string("custom type")? {
-            DURATION_CLASS => CqlType::Duration,
-            class => return Err(Error::CustomType(class.chars().take(256).collect())),
-        },
+        // Servers send vectors so, and durations in version 4.
+        CUSTOM => {
+            let class = reader.string("custom type")?;
+            let unknown = |_| Error::CustomType(class.chars().take(256).collect());
+            CqlType::from_class(class).map_err(unknown)?
+        }
         LIST => CqlType::List(Box::new(inner(reader)?)),
         SET => CqlType::Set(Box::new(inner(reader)?)),
         MAP => CqlType::Map(Box::new(inner(reader)?), Box::new(inner(reader)?)),

@@ -176,6 +176,7 @@ pub(crate) fn is_same(own: &CqlType, theirs: &CqlType) -> bool {
             let names = |(own, theirs): (&(String, CqlType), &(String, CqlType))| own.0 == theirs.0;
             own.name == theirs.name && own.fields.iter().zip(&theirs.fields).all(names)
         }
+        (CqlType::Vector(_, own), CqlType::Vector(_, theirs)) => own == theirs,
         _ => own.kind_name() == theirs.kind_name(),
     };
     let (inner, of_theirs) = (own.inner(), theirs.inner());
@@ -248,6 +249,8 @@ mod tests {
             (frozen(CqlType::Set(boxed(CqlType::Int))), list),
             (CqlType::Map(boxed(CqlType::Text), boxed(CqlType::Int)), map),
             (frozen(CqlType::Tuple(vec![CqlType::Int, CqlType::Text])), pair),
+            (CqlType::Vector(boxed(CqlType::Float), 2), [int(1), int(2)].concat()),
+            (CqlType::Vector(boxed(CqlType::Text), 1), b"\x01a".to_vec()),
             (udt("one"), fields.clone()),
             (frozen(udt("two")), fields),
         ]

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use schema::ClusteringOrder;
+
 use super::{Parser, Result};
 use crate::ast::{Duration, OptionList, OptionValue, TableProperties};
 use crate::lexer::TokenKind;
@@ -51,7 +53,7 @@ impl Parser<'_> {
                     return Err(start.error("CLUSTERING ORDER BY is given twice"));
                 }
                 properties.clustering_order =
-                    self.parenthesized(|p| Ok((p.identifier()?, p.clustering_order()?)))?;
+                    self.parenthesized(|p| Ok((p.identifier()?, p.column_order()?)))?;
             } else if self.at_word("COMPACT") && self.peek_is_word("STORAGE") {
                 self.expect_words(&["COMPACT", "STORAGE"])?;
                 properties.compact_storage = true;
@@ -61,6 +63,14 @@ impl Parser<'_> {
             if !self.eat_word("AND") {
                 return Ok(properties);
             }
+        }
+    }
+
+    /// Parses ASC or DESC, which a definition must name.
+    fn column_order(&mut self) -> Result<ClusteringOrder> {
+        match self.at_word("ASC") || self.at_word("DESC") {
+            true => self.clustering_order(),
+            false => Err(self.expected("ASC or DESC")),
         }
     }
 

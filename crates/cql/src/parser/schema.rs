@@ -141,7 +141,7 @@ impl Parser<'_> {
 
     fn create_type(&mut self) -> Result<Statement> {
         let if_not_exists = self.if_not_exists()?;
-        let name = self.qualified()?;
+        let name = self.user_type_name()?;
         let fields = self.definitions(|p| Ok((p.identifier()?, p.type_name()?)))?;
         Ok(Statement::CreateType(CreateType { if_not_exists, name, fields }))
     }

@@ -1,11 +1,15 @@
 //! Parser of type names.
 
 use schema::CqlType;
+use schema::types::VECTOR_DIMENSION_MAX;
 
 use super::{Parser, Result};
 use crate::ast::{QualifiedName, TypeName};
 use crate::lexer::TokenKind;
 use crate::words::is_constant;
+
+/// Names of types that Cassandra reserves.
+const RESERVED_TYPES: [&str; 6] = ["bitstring", "byte", "complex", "enum", "interval", "macaddr"];
 
 impl Parser<'_> {
     /// Parses a type.
@@ -35,8 +39,22 @@ impl Parser<'_> {
         if !self.at_name() {
             return Err(self.expected("a type"));
         }
-        let name: QualifiedName = self.qualified()?;
-        Ok(TypeName::User(name))
+        Ok(TypeName::User(self.user_type_name()?))
+    }
+
+    /// Parses the name of a user type. Without quotes, some names are reserved for types that CQL
+    /// does not have yet.
+    pub(super) fn user_type_name(&mut self) -> Result<QualifiedName> {
+        let first = self.current;
+        let name = self.qualified()?;
+        let is_bare = name.keyspace.is_none() && first.kind == TokenKind::Word;
+        if is_bare && RESERVED_TYPES.contains(&name.name.as_str()) {
+            return Err(Parser::repeated(format!("Invalid (reserved) user type name {}", name.name)));
+        }
+        match is_bare && CqlType::scalar(&name.name).is_some() {
+            true => Err(self.expected("'.'")),
+            false => Ok(name),
+        }
     }
 
     fn parameterized_type(&mut self) -> Result<TypeName> {
@@ -52,6 +70,10 @@ impl Parser<'_> {
         } else {
             let first = Box::new(self.type_name()?);
             if is("frozen") {
+                if matches!(*first, TypeName::Native(_) | TypeName::Custom(_)) {
+                    let text = "frozen<> is only allowed on collections, tuples, and user-defined types";
+                    return Err(Parser::repeated(format!("{text} (got {first})")));
+                }
                 TypeName::Frozen(first)
             } else if is("list") {
                 TypeName::List(first)
@@ -70,12 +92,21 @@ impl Parser<'_> {
     }
 
     fn vector_dimension(&mut self) -> Result<u32> {
-        match (self.current.kind, self.current.text.parse()) {
-            (TokenKind::Integer, Ok(dimension)) => {
+        let is_negative = self.at(TokenKind::Minus) && self.peek().kind == TokenKind::Integer;
+        let digits = if is_negative { self.peek().text } else { self.current.text };
+        if !is_negative && !self.at(TokenKind::Integer) {
+            return Err(self.expected("a dimension"));
+        }
+        match digits.parse() {
+            Ok(dimension @ 0..=VECTOR_DIMENSION_MAX) if dimension > 0 && !is_negative => {
                 self.advance();
                 Ok(dimension)
             }
-            _ => Err(self.expected("a dimension")),
+            Ok(0..=VECTOR_DIMENSION_MAX) => {
+                let sign = if is_negative { "-" } else { "" };
+                Err(self.invalid(format!("vectors may only have positive dimensions; given {sign}{digits}")))
+            }
+            _ => Err(Parser::repeated(format!("NumberFormatException For input string: \"{digits}\""))),
         }
     }
 }

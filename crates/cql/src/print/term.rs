@@ -133,6 +133,7 @@ impl From<&CqlType> for TypeName {
             CqlType::Tuple(components) => TypeName::Tuple(components.iter().map(TypeName::from).collect()),
             CqlType::Udt(udt) => TypeName::User(QualifiedName { keyspace: None, name: udt.name.clone() }),
             CqlType::Frozen(inner) => TypeName::Frozen(boxed(inner)),
+            CqlType::Vector(element, dimension) => TypeName::Vector(boxed(element), *dimension),
             native => TypeName::Native(native.clone()),
         }
     }

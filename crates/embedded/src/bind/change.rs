@@ -214,7 +214,7 @@ fn added(column: &ColumnDef, change: &Change, binder: &mut Binder) -> Result<Col
     let (shown, prepends) = match change {
         Change::Add(term) => (format!("{name} = {name} + {term}"), false),
         Change::Subtract(term) => (format!("{name} = {name} - {term}"), false),
-        Change::Prepend(term) | Change::Set(term) => (format!("{name} = {term} + {name}"), true),
+        Change::Prepend(term) | Change::Set(term) => (format!("{name} = {term} - {name}"), true),
     };
     if *ty == CqlType::Counter && !prepends {
         let op = match change {
@@ -230,17 +230,26 @@ fn added(column: &ColumnDef, change: &Change, binder: &mut Binder) -> Result<Col
             CqlType::List(_) if prepends => "frozen list",
             _ if prepends => "non list",
             frozen if frozen.is_collection() => "frozen collection",
-            CqlType::Tuple(_) | CqlType::Udt(_) => "tuple",
+            CqlType::Tuple(_) | CqlType::Udt(_) if matches!(change, Change::Add(_)) => "tuple",
             _ => "non counter",
         };
         return invalid(format!("Invalid operation ({shown}) for {what} column {name}"));
     }
+    let wrong = |what: &'static str, term: &Term| {
+        let message = format!("Value for a map {what}, but was: '{term}'");
+        move |_| Error::Invalid(message)
+    };
     let op = match (change, ty) {
+        (Change::Add(term), CqlType::Map(..)) => {
+            Op::Add(binder.bind(name, ty, term).map_err(wrong("addition has to be a map", term))?)
+        }
         (Change::Add(term), ty) => Op::Add(binder.bind(name, ty, term)?),
         (Change::Prepend(term), CqlType::List(_)) => Op::Prepend(binder.bind(name, ty, term)?),
         (Change::Subtract(term), CqlType::Set(_)) => Op::Discard(binder.bind(name, ty, term)?),
         (Change::Subtract(term), CqlType::Map(key, _)) => {
-            Op::Discard(binder.bind(name, &CqlType::Set(key.clone()), term)?)
+            // Cassandra's text, letter by letter.
+            let keys = binder.bind(name, &CqlType::Set(key.clone()), term);
+            Op::Discard(keys.map_err(wrong("substraction has to be a set", term))?)
         }
         (Change::Subtract(term), _) => Op::DiscardValues(binder.bind(name, ty, term)?),
         _ => return invalid(format!("Invalid operation ({shown}) for non list column {name}")),

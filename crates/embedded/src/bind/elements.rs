@@ -75,7 +75,7 @@ pub(crate) fn path_of(ty: &CqlType, part: &[u8]) -> Result<Vec<u8>, Error> {
         other => return Err(Error::Server(format!("{other} has no elements with keys"))),
     };
     let mut path = Vec::with_capacity(part.len() + 2);
-    value::encode_key_part(part_type, part, false, &mut path);
+    value::encode_key_part(part_type, part, false, &mut path).map_err(|e| Error::Invalid(e.to_string()))?;
     Ok(path)
 }
 

@@ -72,8 +72,12 @@ fn check_length(bytes: usize) -> Result<(), Error> {
 }
 
 /// Appends one clustering value in key encoding.
-pub(crate) fn encode(column: &ColumnDef, bytes: &[u8], out: &mut Vec<u8>) {
-    value::encode_key_part(&column.ty, bytes, descending(column), out);
+///
+/// # Errors
+/// The value is empty, and its type has no encoding of that.
+pub(crate) fn encode(column: &ColumnDef, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    value::encode_key_part(&column.ty, bytes, descending(column), out)
+        .map_err(|error| Error::Invalid(error.for_column(&column.name)))
 }
 
 /// Returns true if the column is sorted in descending order on disk.
@@ -96,7 +100,7 @@ pub(crate) fn clustering_keys(
         check_length(parts.iter().map(|part| part.len()).sum())?;
         let mut key = Vec::new();
         for (column, part) in def.clustering().zip(parts) {
-            encode(column, part, &mut key);
+            encode(column, part, &mut key)?;
         }
         keys.push(Bytes::from(key));
         Ok(())
@@ -119,7 +123,7 @@ pub(crate) fn clustering_ranges(
     for_each_combination(&restrictions.clustering, values, |parts| {
         let mut prefix = Vec::new();
         for (column, part) in columns.iter().zip(parts) {
-            encode(column, part, &mut prefix);
+            encode(column, part, &mut prefix)?;
         }
         if prefixed == columns.len() {
             let row = Bytes::from(prefix);
@@ -131,7 +135,7 @@ pub(crate) fn clustering_ranges(
         let mut end = after(&prefix);
         for (op, bind) in &restrictions.range {
             let mut edge = prefix.clone();
-            encode(column, &bind.required(values)?, &mut edge);
+            encode(column, &bind.required(values)?, &mut edge)?;
             let inclusive = matches!(op, CompareOp::GreaterEq | CompareOp::LessEq);
             if is_lower(*op) != descending(column) {
                 let new = if inclusive { Bound::Included(edge.into()) } else { past(&edge) };

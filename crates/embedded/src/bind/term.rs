@@ -1,6 +1,7 @@
 //! Prepared terms: a constant is serialized when the statement is prepared, a marker's value is
 //! checked when it runs.
 
+mod fit;
 mod literal;
 
 use std::borrow::Cow;

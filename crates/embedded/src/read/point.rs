@@ -90,7 +90,7 @@ fn keys<'a>(plan: &'a SelectPlan, request: &Request<'a>) -> Result<(Cow<'a, [u8]
     check_key(&plan.def, &key)?;
     let mut row = Vec::new();
     for (column, choice) in plan.def.clustering().zip(&plan.restrictions.clustering) {
-        encode(column, &one(choice)?, &mut row);
+        encode(column, &one(choice)?, &mut row)?;
     }
     Ok((key, row))
 }

@@ -89,7 +89,7 @@ pub(crate) fn reach(def: &TableDef, tokens: RangeInclusive<i64>, filters: &[Filt
     };
     let regular = def.columns.iter().filter(|column| column.kind == ColumnKind::Regular);
     let conditions = regular.filter_map(|column| value_range(column, of(column)?)).collect();
-    Ok(Reach { tokens, clustering: clustering(def, of), conditions })
+    Ok(Reach { tokens, clustering: clustering(def, of)?, conditions })
 }
 
 /// Bounds on a value.
@@ -232,22 +232,26 @@ fn partition_tokens<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Be
 
 /// Returns the range of possible clustering keys: those with the given values as prefix, within the
 /// bounds of the next column.
-fn clustering<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Between>) -> Range {
+fn clustering<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Between>) -> Result<Range, Error> {
     let mut prefix = Vec::new();
     for column in def.clustering() {
         let Some(between) = of(column) else { break };
         if let Some(value) = between.value(&column.ty) {
-            slice::encode(column, value, &mut prefix);
+            slice::encode(column, value, &mut prefix)?;
             continue;
         }
+        let encoded = |value: &Bytes| {
+            let mut edge = prefix.clone();
+            slice::encode(column, value, &mut edge).map(|()| edge)
+        };
         let edge = |bound: &Bound<Bytes>| {
-            bound.as_ref().map(|value| {
-                let mut edge = prefix.clone();
-                slice::encode(column, value, &mut edge);
-                edge
+            Ok::<_, Error>(match bound {
+                Bound::Included(value) => Bound::Included(encoded(value)?),
+                Bound::Excluded(value) => Bound::Excluded(encoded(value)?),
+                Bound::Unbounded => Bound::Unbounded,
             })
         };
-        let (mut low, mut high) = (edge(&between.from), edge(&between.to));
+        let (mut low, mut high) = (edge(&between.from)?, edge(&between.to)?);
         if slice::descending(column) {
             (low, high) = (high, low);
         }
@@ -261,9 +265,9 @@ fn clustering<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Between>
             Bound::Excluded(edge) => Bound::Excluded(edge.into()),
             Bound::Unbounded => slice::after(&prefix),
         };
-        return (start, end);
+        return Ok((start, end));
     }
-    (from_prefix(&prefix), slice::after(&prefix))
+    Ok((from_prefix(&prefix), slice::after(&prefix)))
 }
 
 fn from_prefix(prefix: &[u8]) -> Bound<Bytes> {

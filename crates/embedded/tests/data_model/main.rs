@@ -9,3 +9,4 @@ mod dropped_columns;
 mod options;
 mod scenario;
 mod user_types;
+mod vectors;

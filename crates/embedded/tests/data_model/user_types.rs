@@ -46,7 +46,7 @@ fn frozen_user_types_are_single_values() {
         ),
         (
             "INSERT INTO t (k, c) VALUES (1, {name: 1})",
-            "! Invalid INTEGER constant (1) for \"c.name\" of type text",
+            "! Invalid user type literal for c: field name is not of type text",
         ),
     ]);
 }
@@ -196,8 +196,11 @@ fn tuples_are_single_values() {
         ),
         (
             "INSERT INTO t (k, v) VALUES ((1, 'a', 2), null)",
-            "! Invalid tuple literal for k: too many elements. Type tuple<int, text> expects 2 but got 3",
+            "! Invalid tuple literal for k: too many elements. Type frozen<tuple<int, text>> expects 2 but got 3",
         ),
-        ("INSERT INTO t (k, v) VALUES ([1], null)", "! Invalid list literal for k of type tuple<int, text>"),
+        (
+            "INSERT INTO t (k, v) VALUES ([1], null)",
+            "! Unexpected receiver type 'frozen<tuple<int, text>>'; only list and vector are expected",
+        ),
     ]);
 }

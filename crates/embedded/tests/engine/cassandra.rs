@@ -500,7 +500,7 @@ fn tuples_are_parsed_from_text() {
         ("SELECT u, q FROM t WHERE k = 2", "(1, 'a'),(1, ('b', 2)) (null, 'x:y'),null (7),null"),
         (
             "INSERT INTO t (k, c, d, e, u) VALUES (2, 1, 1, 1, '1:a:b')",
-            "Invalid: Invalid tuple literal: too many elements. Type tuple<int, text> expects 2 but got 3",
+            "Invalid: Invalid tuple literal: too many elements. Type frozen<tuple<int, text>> expects 2 but got 3",
         ),
     ]);
 }

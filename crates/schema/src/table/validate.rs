@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::{ColumnDef, ColumnKind, KeyspaceDef, TableDef};
-use crate::types::{TYPE_DEPTH_MAX, TYPE_PARTS_MAX};
+use crate::types::{CLASS_BYTES_MAX, TYPE_DEPTH_MAX, TYPE_PARTS_MAX};
 use crate::{CqlType, UdtType};
 
 /// Most characters of the name of a keyspace.
@@ -39,9 +39,11 @@ pub enum DefinitionError {
     NonFrozenKeyColumn { what: &'static str, ty: String, column: String },
     NonFrozenInside { what: &'static str, ty: String },
     CounterInside { ty: String },
+    CounterInTuple,
     DurationInside { what: &'static str, ty: String },
     UdtField { what: &'static str },
     TypeTooBig { column: String },
+    LongVectorName { ty: String },
     Inconsistent { table: String, why: &'static str },
 }
 
@@ -85,11 +87,17 @@ impl fmt::Display for DefinitionError {
                 write!(f, "Non-frozen {what} are not allowed inside collections: {ty}")
             }
             E::CounterInside { ty } => write!(f, "Counters are not allowed inside collections: {ty}"),
+            E::CounterInTuple => f.write_str("Counters are not allowed inside tuples"),
             E::DurationInside { what, ty } => write!(f, "Durations are not allowed {what}: {ty}"),
             E::UdtField { what } => write!(f, "A user type cannot contain {what}"),
             E::TypeTooBig { column } => write!(
                 f,
                 "The type of '{column}' is too big: at most {TYPE_DEPTH_MAX} levels and {TYPE_PARTS_MAX} types"
+            ),
+            E::LongVectorName { ty } => write!(
+                f,
+                "expected the class of a vector in at most {CLASS_BYTES_MAX} bytes, got {ty}: choose fewer or shorter \
+                 fields"
             ),
             E::Inconsistent { table, why } => write!(f, "The definition of table {table} is inconsistent: {why}"),
         }
@@ -229,23 +237,31 @@ fn validate_column(column: &ColumnDef) -> Result<(), DefinitionError> {
     }
     if matches!(kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) {
         let unsuited = [(CqlType::Counter, "counter"), (CqlType::Duration, "duration")];
-        if let Some((_, ty)) = unsuited.iter().find(|(unsuited, _)| ty.mentions(unsuited)) {
+        if let Some((_, ty)) = unsuited.iter().find(|(unsuited, _)| contains(ty, unsuited)) {
             return Err(DefinitionError::UnsuitedKeyColumn { ty, column: name.clone() });
         }
         if ty.is_multi_cell() {
-            let what = if ty.is_collection() { "collection" } else { "user-defined" };
-            return Err(DefinitionError::NonFrozenKeyColumn {
-                what,
-                ty: ty.to_string(),
-                column: name.clone(),
-            });
+            let (what, ty) = match ty {
+                CqlType::Udt(udt) => ("user-defined", format!("\"{}.{}\"", udt.keyspace, udt.name)),
+                ty => ("collection", ty.to_string()),
+            };
+            return Err(DefinitionError::NonFrozenKeyColumn { what, ty, column: name.clone() });
         }
     }
     validate_type(ty)
 }
 
+/// Returns true if this type or a type inside it is `wanted`. Cassandra does not look into vectors.
+fn contains(ty: &CqlType, wanted: &CqlType) -> bool {
+    let is_vector = matches!(ty, CqlType::Vector(..));
+    ty == wanted || (!is_vector && ty.inner().into_iter().any(|inner| contains(inner, wanted)))
+}
+
 /// Checks which types are inside which. Types inside `frozen<>` and tuples count as frozen.
 fn validate_type(ty: &CqlType) -> Result<(), DefinitionError> {
+    if let CqlType::Vector(element, _) = ty {
+        validate_type(element)?;
+    }
     let is_open = matches!(ty, CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..));
     if is_open && let Some(inner) = ty.inner().into_iter().find(|inner| inner.is_multi_cell()) {
         let what = if inner.is_collection() { "collections" } else { "UDTs" };
@@ -255,20 +271,28 @@ fn validate_type(ty: &CqlType) -> Result<(), DefinitionError> {
 }
 
 fn validate_inside(ty: &CqlType) -> Result<(), DefinitionError> {
-    let duration = |inside: &CqlType, what| match inside.mentions(&CqlType::Duration) {
-        true => Err(DefinitionError::DurationInside { what, ty: ty.to_string() }),
+    let shown = ty;
+    let ty = ty.thawed();
+    // Cassandra does not look into tuples and user types here.
+    let duration = |inside: &CqlType, what| match *inside == CqlType::Duration {
+        true => Err(DefinitionError::DurationInside { what, ty: shown.to_string() }),
         false => Ok(()),
     };
     match ty {
         CqlType::Set(element) => duration(element, "inside sets")?,
         CqlType::Map(key, _) => duration(key, "as map keys")?,
+        CqlType::Vector(..) if ty.class_bytes(CLASS_BYTES_MAX) > CLASS_BYTES_MAX => {
+            return Err(DefinitionError::LongVectorName { ty: ty.to_string() });
+        }
         _ => {}
     }
     for inner in ty.inner() {
-        if *inner == CqlType::Counter {
-            return Err(DefinitionError::CounterInside { ty: ty.to_string() });
+        match ty {
+            _ if *inner != CqlType::Counter => validate_inside(inner)?,
+            CqlType::Vector(..) => {}
+            CqlType::Tuple(_) => return Err(DefinitionError::CounterInTuple),
+            _ => return Err(DefinitionError::CounterInside { ty: shown.to_string() }),
         }
-        validate_inside(inner)?;
     }
     Ok(())
 }
@@ -359,7 +383,7 @@ mod tests {
             &[("k", "set<int>", PK)],
             "Invalid non-frozen collection type set<int> for PRIMARY KEY column 'k'",
         );
-        check(&[("k", "u", PK)], "Invalid non-frozen user-defined type u for PRIMARY KEY column 'k'");
+        check(&[("k", "u", PK)], "Invalid non-frozen user-defined type \"ks.u\" for PRIMARY KEY column 'k'");
         let check_value = |ty, expected| check(&[("k", "int", PK), ("v", ty, Regular)], expected);
         check_value(
             "list<set<int>>",
@@ -370,7 +394,7 @@ mod tests {
         check_value("set<duration>", "Durations are not allowed inside sets: set<duration>");
         check_value(
             "frozen<list<frozen<map<duration, int>>>>",
-            "Durations are not allowed as map keys: map<duration, int>",
+            "Durations are not allowed as map keys: frozen<map<duration, int>>",
         );
         check(&[("k", "int", PK), ("", "int", Regular)], "Column name must have 1 to 65535 bytes (got 0)");
     }

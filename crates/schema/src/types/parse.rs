@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{CqlType, TYPE_DEPTH_MAX, UdtType};
+use super::{CqlType, TYPE_DEPTH_MAX, UdtType, VECTOR_DIMENSION_MAX};
 
 /// Error of [`CqlType::parse`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +89,9 @@ impl Parser<'_> {
                 None => Err(Some(TypeError::Unknown(name))),
             };
         }
+        if name == "vector" {
+            return self.vector(depth);
+        }
         let mut parts = vec![self.one(depth + 1)?];
         while self.eat(',') {
             parts.push(self.one(depth + 1)?);
@@ -108,6 +111,21 @@ impl Parser<'_> {
             },
             ("list" | "set" | "map" | "frozen", _) => Err(None),
             _ => Err(Some(TypeError::Unknown(name))),
+        }
+    }
+
+    /// Reads the rest of a vector's type after `vector<`.
+    fn vector(&mut self, depth: usize) -> Result<CqlType, Failure> {
+        let element = self.one(depth + 1)?;
+        if !self.eat(',') {
+            return Err(None);
+        }
+        let (dimension, _) = self.name()?;
+        match dimension.parse() {
+            Ok(dimension @ 1..=VECTOR_DIMENSION_MAX) if self.eat('>') => {
+                Ok(CqlType::Vector(Box::new(element), dimension))
+            }
+            _ => Err(None),
         }
     }
 }
@@ -135,15 +153,26 @@ mod tests {
         check("list<int>", "list<int>");
         check("map< text ,frozen<set<timeuuid>>>", "map<text, frozen<set<timeuuid>>>");
         check("frozen<tuple<int, text, address>>", "frozen<tuple<int, text, address>>");
-        check("tuple<int>", "tuple<int>");
+        check("tuple<int, tuple<text>>", "frozen<tuple<int, frozen<tuple<text>>>>");
         check("frozen<\"My \"\"Type\">", "frozen<\"My \"\"Type\">");
+        check("vector<float,3>", "vector<float, 3>");
+        check("list<vector<vector<text, 2> , 8192 >>", "list<vector<vector<text, 2>, 8192>>");
     }
 
     #[test]
     fn invalid_types_are_rejected() {
         let check = |text: &str, expected: &str| assert_eq!(parsed(text).unwrap_err().to_string(), expected);
         check("integer", "Unknown type integer");
-        check("vector<int, 3>", "Unknown type 3");
+        for vector in [
+            "vector<int>",
+            "vector<int, 0>",
+            "vector<int, 2147483648>",
+            "vector<int, 3, 3>",
+            "vector<int, int>",
+        ] {
+            check(vector, &format!("Invalid type {vector}"));
+        }
+        check("vector<3, 3>", "Unknown type 3");
         check("\"int\"", "Unknown type int");
         check("", "Invalid type ");
         check("list<int", "Invalid type list<int");

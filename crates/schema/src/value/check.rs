@@ -5,70 +5,154 @@
 use std::borrow::Cow;
 
 use super::calendar::DAY_NANOSECONDS;
-use super::collection::{components, elements, encode_list, encode_map, encode_tuple, pairs};
+use super::collection::{
+    EXTRANEOUS, NULL_INSIDE, components, elements, encode_list, encode_map, encode_tuple, encode_vector,
+    pairs, vector_elements,
+};
 use super::duration::Duration;
 use super::varint::NUMBER_BYTES_MAX;
 use super::{ValueError, compare};
 use crate::CqlType;
 
-/// Checks that `bytes` are a value of type `ty`. Empty bytes are valid for `text`, `ascii` and
-/// `blob` only.
+/// Most bytes of an address of a wrong length that its error repeats.
+const SHOWN_BYTES_MAX: usize = 32;
+
+/// Returns true for an *empty value*: no bytes, of a type whose other values have bytes. It is no
+/// null, sorts before all others, and has no text. Cassandra has empty values of most scalars: their
+/// clients wrote them when there was no null.
+pub fn is_empty(ty: &CqlType, bytes: &[u8]) -> bool {
+    use CqlType as T;
+    bytes.is_empty()
+        && matches!(
+            ty.thawed(),
+            T::Boolean
+                | T::Int
+                | T::BigInt
+                | T::Float
+                | T::Double
+                | T::Timestamp
+                | T::Uuid
+                | T::TimeUuid
+                | T::Inet
+                | T::Varint
+                | T::Decimal
+        )
+}
+
+/// Checks that `bytes` are a value of type `ty`. Empty bytes are valid for `text`, `ascii`, `blob`,
+/// tuples and user types, and as empty values: see [`is_empty`].
 pub fn check(ty: &CqlType, bytes: &[u8]) -> Result<(), ValueError> {
-    let malformed = |why| Err(ValueError::malformed(ty.kind_name(), why));
+    if bytes.is_empty() && is_empty(ty, bytes) {
+        return Ok(());
+    }
+    let text = |message: &str| Err(ValueError::text(message.to_owned()));
     match ty {
         CqlType::Blob => Ok(()),
-        CqlType::Ascii if !bytes.is_ascii() => malformed("there are bytes that are not ASCII"),
-        CqlType::Ascii => Ok(()),
-        CqlType::Text if std::str::from_utf8(bytes).is_err() => malformed("it is not UTF-8"),
+        CqlType::Ascii => match bytes.iter().find(|byte| !byte.is_ascii()) {
+            Some(byte) => text(&format!("Invalid byte for ascii: {}", byte.cast_signed())),
+            None => Ok(()),
+        },
+        CqlType::Text if std::str::from_utf8(bytes).is_err() => text("String didn't validate."),
         CqlType::Text => Ok(()),
-        CqlType::Boolean | CqlType::TinyInt => fixed(ty, bytes, 1, "1"),
-        CqlType::SmallInt => fixed(ty, bytes, 2, "2"),
-        CqlType::Int | CqlType::Float | CqlType::Date => fixed(ty, bytes, 4, "4"),
-        CqlType::BigInt | CqlType::Counter | CqlType::Double | CqlType::Timestamp => fixed(ty, bytes, 8, "8"),
-        CqlType::Uuid => fixed(ty, bytes, 16, "16"),
+        CqlType::Boolean => fixed(bytes, 1, "Expected 1 or 0 byte value"),
+        CqlType::TinyInt => fixed(bytes, 1, "Expected 1 byte for a tinyint"),
+        CqlType::SmallInt => fixed(bytes, 2, "Expected 2 bytes for a smallint"),
+        CqlType::Int => fixed(bytes, 4, "Expected 4 or 0 byte int"),
+        CqlType::Float => fixed(bytes, 4, "Expected 4 or 0 byte value for a float"),
+        CqlType::Date => fixed(bytes, 4, "Expected 4 byte long for date"),
+        CqlType::BigInt | CqlType::Counter => fixed(bytes, 8, "Expected 8 or 0 byte long"),
+        CqlType::Double => fixed(bytes, 8, "Expected 8 or 0 byte value for a double"),
+        CqlType::Timestamp => fixed(bytes, 8, "Expected 8 or 0 byte long for date"),
+        CqlType::Uuid => fixed(bytes, 16, "UUID should be 16 or 0 bytes"),
         CqlType::TimeUuid => match bytes.get(6) {
             Some(version) if version >> 4 != 1 && bytes.len() == 16 => {
-                malformed("it is a uuid of another version than 1")
+                text(&format!("Invalid version for TimeUUID type: {:#x}", version >> 4))
             }
-            _ => fixed(ty, bytes, 16, "16"),
+            _ => fixed(bytes, 16, "UUID should be 16 or 0 bytes"),
         },
         CqlType::Time => {
-            fixed(ty, bytes, 8, "8")?;
+            fixed(bytes, 8, "Expected 8 byte long for time")?;
             let nanoseconds = bytes.first_chunk::<8>().map(|b| i64::from_be_bytes(*b));
             match nanoseconds {
                 Some(0..DAY_NANOSECONDS) => Ok(()),
-                _ => malformed("it is outside of a day"),
+                _ => malformed(ty, "it is outside of a day"),
             }
         }
         CqlType::Inet if matches!(bytes.len(), 4 | 16) => Ok(()),
-        CqlType::Inet => length(ty, "4 or 16", bytes),
-        CqlType::Varint if bytes.is_empty() => length(ty, "at least 1", bytes),
-        CqlType::Varint if bytes.len() > NUMBER_BYTES_MAX => malformed("it has more than 1024 bytes"),
+        CqlType::Inet => {
+            let hex = super::text::hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
+            text(&format!("Expected 4 or 16 byte inetaddress; got {}", &hex[2..]))
+        }
+        CqlType::Varint if bytes.len() > NUMBER_BYTES_MAX => malformed(ty, "it has more than 1024 bytes"),
         CqlType::Varint => Ok(()),
-        CqlType::Decimal if bytes.len() < 5 => length(ty, "at least 5", bytes),
-        CqlType::Decimal if bytes.len() > 4 + NUMBER_BYTES_MAX => malformed("it has more than 1024 bytes"),
+        CqlType::Decimal if bytes.len() < 5 => length("Expected 0 or at least 5 bytes", bytes),
+        CqlType::Decimal if bytes.len() > 4 + NUMBER_BYTES_MAX => {
+            malformed(ty, "it has more than 1024 bytes")
+        }
         CqlType::Decimal => Ok(()),
         CqlType::Duration => Duration::from_bytes(bytes).map(|_| ()),
         CqlType::List(element) | CqlType::Set(element) => {
-            elements(bytes).try_for_each(|value| check(element, value?))
+            elements(bytes).try_for_each(|value| check(element, value.map_err(|e| shape(ty, e))?))
         }
         CqlType::Map(key, value) => pairs(bytes).try_for_each(|pair| {
-            let (k, v) = pair?;
+            let (k, v) = pair.map_err(|e| shape(ty, e))?;
             check(key, k)?;
             check(value, v)
         }),
         CqlType::Tuple(types) => fields(ty, types.iter(), bytes),
         CqlType::Udt(udt) => fields(ty, udt.fields.iter().map(|(_, ty)| ty), bytes),
+        CqlType::Vector(element, dimension) => vector(ty, element, *dimension, bytes),
         CqlType::Frozen(inner) => check(inner, bytes),
     }
 }
 
-fn fixed(ty: &CqlType, bytes: &[u8], expected: usize, words: &'static str) -> Result<(), ValueError> {
-    if bytes.len() == expected { Ok(()) } else { length(ty, words, bytes) }
+/// Returns the error of a collection's shape in Cassandra's words.
+fn shape(ty: &CqlType, error: ValueError) -> ValueError {
+    let kind = ty.kind_name();
+    ValueError::text(match error {
+        ValueError::Malformed { why: EXTRANEOUS, .. } => {
+            format!("Unexpected extraneous bytes after {kind} value")
+        }
+        ValueError::Malformed { why: NULL_INSIDE, .. } => "Null value read when not allowed".to_owned(),
+        _ => format!("Not enough bytes to read a {kind}"),
+    })
 }
 
-fn length(ty: &CqlType, expected: &'static str, bytes: &[u8]) -> Result<(), ValueError> {
-    Err(ValueError::Length { ty: ty.kind_name(), expected, actual: bytes.len() })
+fn vector(ty: &CqlType, element: &CqlType, dimension: u32, bytes: &[u8]) -> Result<(), ValueError> {
+    let wrong = |message: String| Err(ValueError::text(message));
+    if bytes.is_empty() {
+        return wrong("Invalid empty vector value".into());
+    }
+    use CqlType as T;
+    let takes_all =
+        matches!(element, T::Boolean | T::Int | T::BigInt | T::Float | T::Double | T::Timestamp | T::Uuid);
+    // Vectors of thousands of numbers are frequent, and all their bytes are valid.
+    if takes_all && ty.fixed_len() == Some(bytes.len()) {
+        return Ok(());
+    }
+    let mut elements = vector_elements(element, dimension, bytes);
+    for value in elements.by_ref().take(dimension as usize) {
+        match value {
+            Ok(value) => check(element, value)?,
+            Err(_) => return wrong(format!("Not enough bytes to read a {ty}")),
+        }
+    }
+    match elements.rest.len() {
+        0 => Ok(()),
+        more => wrong(format!("Unexpected {more} extraneous bytes after {ty} value")),
+    }
+}
+
+fn malformed(ty: &CqlType, why: &'static str) -> Result<(), ValueError> {
+    Err(ValueError::malformed(ty.kind_name(), why))
+}
+
+fn fixed(bytes: &[u8], length_bytes: usize, expected: &'static str) -> Result<(), ValueError> {
+    if bytes.len() == length_bytes { Ok(()) } else { length(expected, bytes) }
+}
+
+fn length(expected: &'static str, bytes: &[u8]) -> Result<(), ValueError> {
+    Err(ValueError::Length { expected, actual: bytes.len() })
 }
 
 fn fields<'t>(
@@ -78,7 +162,10 @@ fn fields<'t>(
 ) -> Result<(), ValueError> {
     for field in components(bytes) {
         match (types.next(), field?) {
-            (None, _) => return Err(ValueError::malformed(ty.kind_name(), "it has too many fields")),
+            (None, _) => {
+                let kind = if matches!(ty, CqlType::Udt(_)) { "UDT" } else { "tuple" };
+                return Err(ValueError::text(format!("Invalid remaining data after end of {kind} value")));
+            }
             (Some(_), None) => {}
             (Some(field_type), Some(value)) => check(field_type, value)?,
         }
@@ -122,6 +209,14 @@ pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Val
                 same
             });
             Cow::Owned(encode_map(parts.iter().map(|(k, v)| (&**k, &**v))))
+        }
+        CqlType::Vector(element, dimension) => {
+            if element.element_len().is_some() {
+                return Ok(Cow::Borrowed(bytes));
+            }
+            let parts = vector_elements(element, *dimension, bytes).map(|e| canonical(element, e?));
+            let parts: Vec<_> = parts.collect::<Result<_, _>>()?;
+            Cow::Owned(encode_vector(element, parts.iter().map(|part| &**part)))
         }
         CqlType::Tuple(types) => canonical_fields(types.iter(), bytes)?,
         CqlType::Udt(udt) => canonical_fields(udt.fields.iter().map(|(_, ty)| ty), bytes)?,

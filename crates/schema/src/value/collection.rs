@@ -4,12 +4,21 @@
 //! list, set   i32 count, then each element as i32 length and bytes
 //! map         i32 count, then each key and value as i32 length and bytes
 //! tuple, udt  each field as i32 length and bytes; length −1 is null; trailing fields may be missing
+//! vector      each element as bytes, after an unsigned vint with its length unless all elements have
+//!             one length: see CqlType::element_len
 //! ```
 //!
 //! The iterators accept any input: a malformed value yields one error and ends. They do not
 //! allocate.
 
 use super::ValueError;
+use super::vint::{push_unsigned_vint, take_unsigned_vint};
+use crate::CqlType;
+
+/// Error of a collection with bytes after its last element.
+pub(super) const EXTRANEOUS: &str = "there are bytes after the last element";
+/// Error of a collection with a null.
+pub(super) const NULL_INSIDE: &str = "null is not supported inside collections";
 
 /// Iterator over the elements of a serialized list or set.
 #[derive(Clone, Debug)]
@@ -29,6 +38,15 @@ pub struct Components<'a> {
     rest: &'a [u8],
 }
 
+/// Iterator over the elements of a serialized vector.
+#[derive(Clone, Debug)]
+pub struct VectorElements<'a> {
+    /// Length of each element. `None`: each follows its length.
+    element_len: Option<usize>,
+    left: u32,
+    pub(super) rest: &'a [u8],
+}
+
 /// Iterates over the elements of a serialized list or set.
 pub fn elements(bytes: &[u8]) -> Elements<'_> {
     counted(bytes, 1)
@@ -42,6 +60,11 @@ pub fn pairs(bytes: &[u8]) -> Pairs<'_> {
 /// Iterates over the fields of a serialized tuple or user type.
 pub fn components(bytes: &[u8]) -> Components<'_> {
     Components { rest: bytes }
+}
+
+/// Iterates over the elements of a serialized vector of `dimension` values of type `element`.
+pub fn vector_elements<'a>(element: &CqlType, dimension: u32, bytes: &'a [u8]) -> VectorElements<'a> {
+    VectorElements { element_len: element.element_len(), left: dimension, rest: bytes }
 }
 
 fn counted(bytes: &[u8], parts: u64) -> Elements<'_> {
@@ -71,13 +94,13 @@ impl<'a> Iterator for Elements<'a> {
             return None;
         }
         let why = match (self.left, split_value(self.rest)) {
-            (0, _) => "there are bytes after the last element",
+            (0, _) => EXTRANEOUS,
             (_, Some((Some(element), rest))) => {
                 self.left -= 1;
                 self.rest = rest;
                 return Some(Ok(element));
             }
-            (_, Some((None, _))) => "null is not supported inside collections",
+            (_, Some((None, _))) => NULL_INSIDE,
             (_, None) => "an element is cut short",
         };
         *self = Elements { left: 0, rest: &[] };
@@ -114,6 +137,32 @@ impl<'a> Iterator for Components<'a> {
         };
         self.rest = rest;
         Some(Ok(field))
+    }
+}
+
+impl<'a> Iterator for VectorElements<'a> {
+    type Item = Result<&'a [u8], ValueError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 && self.rest.is_empty() {
+            return None;
+        }
+        let mut rest = self.rest;
+        let length = match self.element_len {
+            Some(length) => Some(length),
+            None => take_unsigned_vint(&mut rest).and_then(|length| usize::try_from(length).ok()),
+        };
+        let why = match (self.left, length.and_then(|length| rest.split_at_checked(length))) {
+            (0, _) => EXTRANEOUS,
+            (_, Some((element, rest))) => {
+                self.left -= 1;
+                self.rest = rest;
+                return Some(Ok(element));
+            }
+            (_, None) => "an element is cut short",
+        };
+        (self.left, self.rest) = (0, &[]);
+        Some(Err(ValueError::malformed("vector", why)))
     }
 }
 
@@ -166,6 +215,19 @@ pub fn encode_tuple<'a>(fields: impl Iterator<Item = Option<&'a [u8]>>) -> Vec<u
             Some(value) => push_value(value, &mut out),
             None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
         }
+    }
+    out
+}
+
+/// Serializes a vector of values of type `element`, as many as its dimension.
+pub fn encode_vector<'a>(element: &CqlType, elements: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let is_fixed = element.element_len().is_some();
+    let mut out = Vec::new();
+    for value in elements {
+        if !is_fixed {
+            push_unsigned_vint(value.len() as u64, &mut out);
+        }
+        out.extend_from_slice(value);
     }
     out
 }

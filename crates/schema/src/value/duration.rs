@@ -5,6 +5,7 @@
 use std::fmt;
 
 use super::ValueError;
+use super::vint::{push_unsigned_vint, take_unsigned_vint};
 
 /// A duration. All three fields have the same sign or are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,6 +99,10 @@ impl std::error::Error for DurationError {}
 impl Duration {
     /// Parses a serialized duration.
     pub fn from_bytes(bytes: &[u8]) -> Result<Duration, ValueError> {
+        if bytes.len() < 3 {
+            let expected = "Expected at least 3 bytes for a duration";
+            return Err(ValueError::Length { expected, actual: bytes.len() });
+        }
         let malformed = |why| ValueError::malformed("duration", why);
         let mut rest = bytes;
         let mut part = || take_vint(&mut rest).ok_or(malformed("it is cut short"));
@@ -107,13 +112,20 @@ impl Duration {
         if !rest.is_empty() {
             return Err(malformed("there are bytes after its end"));
         }
-        let small = |part| i32::try_from(part).map_err(|_| malformed("months and days must fit 32 bits"));
-        let months = small(months)?;
-        let days = small(days)?;
+        let text = ValueError::text;
+        let small = |part: i64, what: &str| {
+            let message = || format!("The duration {what} must be a 32 bits integer but was: {part}");
+            i32::try_from(part).map_err(|_| text(message()))
+        };
+        let months = small(months, "months")?;
+        let days = small(days, "days")?;
         let negative = months < 0 || days < 0 || nanoseconds < 0;
         let positive = months > 0 || days > 0 || nanoseconds > 0;
         if negative && positive {
-            return Err(malformed("its parts must have the same sign"));
+            return Err(text(format!(
+                "The duration months, days and nanoseconds must be all of the same sign ({months}, {days}, \
+                 {nanoseconds})"
+            )));
         }
         Ok(Duration { months, days, nanoseconds })
     }
@@ -324,26 +336,12 @@ impl fmt::Display for Duration {
     }
 }
 
-/// Appends a signed integer in zigzag form, in 1 to 9 bytes. The leading ones of the first byte are
-/// the number of further bytes.
+/// Appends a signed integer in zigzag form.
 fn push_vint(value: i64, out: &mut Vec<u8>) {
-    let zigzag = ((value << 1) ^ (value >> 63)) as u64;
-    let bits = 64 - (zigzag | 1).leading_zeros();
-    // Each byte has 7 bits for the value, because one is used for the length. Nine bytes hold all
-    // 64.
-    let others = if bits > 56 { 8 } else { (bits - 1) / 7 };
-    let bytes = u128::from(zigzag).to_be_bytes();
-    let start = out.len();
-    out.extend_from_slice(&bytes[15 - others as usize..]);
-    out[start] |= !(0xff_u32 >> others) as u8;
+    push_unsigned_vint(((value << 1) ^ (value >> 63)) as u64, out);
 }
 
 fn take_vint(input: &mut &[u8]) -> Option<i64> {
-    let (&first, rest) = input.split_first()?;
-    let others = first.leading_ones() as usize;
-    let (bytes, rest) = rest.split_at_checked(others)?;
-    let top = u64::from(first) & (0xff_u64 >> others);
-    let zigzag = bytes.iter().fold(top, |value, &byte| (value << 8) | u64::from(byte));
-    *input = rest;
+    let zigzag = take_unsigned_vint(input)?;
     Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
 }

@@ -12,9 +12,7 @@ const SHOWN_CHARS_MAX: usize = 100;
 pub enum ValueError {
     /// Wrong number of bytes.
     Length {
-        /// Name of the type without parameters.
-        ty: &'static str,
-        /// Expected number in words: `4`, `4 or 16`.
+        /// Cassandra's words before the number: `Expected 4 or 0 byte int`.
         expected: &'static str,
         /// Actual number.
         actual: usize,
@@ -35,14 +33,7 @@ pub enum ValueError {
         /// The type in CQL.
         ty: String,
     },
-    /// Constant of an accepted kind that the type cannot represent.
-    Unparsable {
-        /// Name of the type without parameters.
-        ty: &'static str,
-        /// Text of the constant.
-        text: String,
-    },
-    /// Text that is no duration or tuple.
+    /// Text or bytes that are no value of the type.
     Text {
         /// Cassandra's message.
         message: String,
@@ -60,8 +51,14 @@ impl ValueError {
         ValueError::Mismatch { constant, text: shortened(&text), ty: ty.to_string() }
     }
 
-    pub(super) fn unparsable(ty: &'static str, text: &str) -> ValueError {
-        ValueError::Unparsable { ty, text: shortened(text) }
+    /// Returns the error of a text that is no value of its type, in Cassandra's words.
+    pub(super) fn unparsable(ty: &CqlType, text: &str) -> ValueError {
+        let (before, after) = unparsable_words(ty.kind_name(), is_integer(text));
+        ValueError::text(format!("{before}{}{after}", shortened(text)))
+    }
+
+    pub(super) fn text(message: String) -> ValueError {
+        ValueError::Text { message }
     }
 
     /// Returns the message for the client. A mismatch names `column`, the column or bind marker of
@@ -118,16 +115,10 @@ pub(super) fn shortened(text: &str) -> String {
 impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ValueError::Length { ty, expected, actual } => {
-                write!(f, "Expected {expected} byte {ty} ({actual})")
-            }
+            ValueError::Length { expected, actual } => write!(f, "{expected} ({actual})"),
             ValueError::Malformed { ty, why } => write!(f, "Invalid {ty} value: {why}"),
             ValueError::Mismatch { constant, text, ty } => {
                 write!(f, "Invalid {constant} constant ({text}) of type {ty}")
-            }
-            ValueError::Unparsable { ty, text } => {
-                let (before, after) = unparsable_words(ty, is_integer(text));
-                write!(f, "{before}{text}{after}")
             }
             ValueError::Text { message } => f.write_str(message),
             ValueError::Key => f.write_str("Malformed key"),

@@ -18,6 +18,7 @@
 //! decimal                     00 negative, 01 zero, 02 positive; exponent in 5 bytes; digits in pairs, each
 //!                             pair + 1; 00. Exponent and digits of a negative number are inverted
 //! list, set, map              01 before each element (or key and value); 00 at the end
+//! vector                      the elements, as many as its dimension
 //! tuple                       each field: 00 null or missing, 01 and the value
 //! user type                   each field up to the last that is not null: 01 null, 02 and the value;
 //!                             00 at the end
@@ -27,17 +28,23 @@
 //! encoded, and a value has one encoding with few fields and with many. User types that are not
 //! extensible (see [`UdtType::is_extensible`]) are encoded as tuples.
 //!
+//! Empty values of numbers, booleans and UUIDs have no encoding, because values of full length use
+//! all of it. They cannot be parts of keys.
+//!
 //! A descending part has every byte inverted. Equal values have equal encodings and are decoded to
 //! one canonical form: see `decimal` for numbers. Short tuples and user types are decoded in full
 //! length, with nulls.
 
-use super::collection::{components, elements, pairs};
+use super::collection::{components, elements, pairs, vector_elements};
 use super::decimal::Digits;
 use super::error::InvalidKey;
+#[cfg(doc)]
+use super::is_empty;
 use super::order::{
     double_rank, float_rank, is_true, timeuuid_of_rank, timeuuid_rank, uuid_of_rank, uuid_rank,
 };
 use super::varint::trimmed;
+use super::vint::push_unsigned_vint;
 use super::{ValueError, decimal};
 use crate::{CqlType, UdtType};
 
@@ -61,15 +68,24 @@ const SHORT_VARINT_BYTES_MAX: usize = 126;
 
 /// Appends the encoding of `value`, which must have passed `check`.
 ///
-/// # Panics
-/// Panics if the type has a fixed length and the value another one, because the key would be
-/// invalid.
-pub fn encode_key_part(ty: &CqlType, value: &[u8], descending: bool, out: &mut Vec<u8>) {
+/// # Errors
+/// The value is empty, or has an empty value inside, of a type that has no encoding for it: see
+/// [`is_empty`]. `out` is undefined then.
+pub fn encode_key_part(
+    ty: &CqlType,
+    value: &[u8],
+    descending: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), ValueError> {
     let start = out.len();
-    encode(ty, value, out);
+    encode(ty, value, out).map_err(|InvalidKey| {
+        let text = "expected a value in a key of type";
+        ValueError::text(format!("{text} {ty}, got an empty value: choose another one"))
+    })?;
     if descending {
         out[start..].iter_mut().for_each(|byte| *byte = !*byte);
     }
+    Ok(())
 }
 
 /// Decodes the first part of `input`, removes it, and appends its value to `out`. After an error,
@@ -95,88 +111,94 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-fn fixed<const N: usize>(ty: &CqlType, value: &[u8]) -> [u8; N] {
-    match value.try_into() {
-        Ok(bytes) => bytes,
-        Err(_) => panic!("a key part of type {ty} has {} bytes: it has not been checked", value.len()),
-    }
+fn fixed<const N: usize>(value: &[u8]) -> Result<[u8; N], InvalidKey> {
+    value.try_into().map_err(|_| InvalidKey)
 }
 
-fn encode(ty: &CqlType, value: &[u8], out: &mut Vec<u8>) {
+fn encode(ty: &CqlType, value: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     match ty {
         CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Inet | CqlType::Duration => {
             escape(value, out)
         }
-        CqlType::Int => {
-            out.extend_from_slice(&(u32::from_be_bytes(fixed(ty, value)) ^ (1 << 31)).to_be_bytes())
-        }
+        CqlType::Int => out.extend_from_slice(&(u32::from_be_bytes(fixed(value)?) ^ (1 << 31)).to_be_bytes()),
         CqlType::BigInt | CqlType::Counter | CqlType::Time | CqlType::Timestamp => {
-            out.extend_from_slice(&(u64::from_be_bytes(fixed(ty, value)) ^ (1 << 63)).to_be_bytes());
+            out.extend_from_slice(&(u64::from_be_bytes(fixed(value)?) ^ (1 << 63)).to_be_bytes());
         }
         CqlType::SmallInt => {
-            out.extend_from_slice(&(u16::from_be_bytes(fixed(ty, value)) ^ (1 << 15)).to_be_bytes())
+            out.extend_from_slice(&(u16::from_be_bytes(fixed(value)?) ^ (1 << 15)).to_be_bytes())
         }
-        CqlType::TinyInt => out.push(fixed::<1>(ty, value)[0] ^ (1 << 7)),
-        CqlType::Boolean => out.push(u8::from(is_true(&fixed::<1>(ty, value)))),
-        CqlType::Date => out.extend_from_slice(&fixed::<4>(ty, value)),
-        CqlType::Float => {
-            out.extend_from_slice(&float_rank(u32::from_be_bytes(fixed(ty, value))).to_be_bytes())
-        }
+        CqlType::TinyInt => out.push(fixed::<1>(value)?[0] ^ (1 << 7)),
+        CqlType::Boolean => out.push(u8::from(is_true(&fixed::<1>(value)?))),
+        CqlType::Date => out.extend_from_slice(&fixed::<4>(value)?),
+        CqlType::Float => out.extend_from_slice(&float_rank(u32::from_be_bytes(fixed(value)?)).to_be_bytes()),
         CqlType::Double => {
-            out.extend_from_slice(&double_rank(u64::from_be_bytes(fixed(ty, value))).to_be_bytes())
+            out.extend_from_slice(&double_rank(u64::from_be_bytes(fixed(value)?)).to_be_bytes())
         }
-        CqlType::Uuid => out.extend_from_slice(&uuid_rank(fixed(ty, value)).to_be_bytes()),
-        CqlType::TimeUuid => out.extend_from_slice(&timeuuid_rank(fixed(ty, value)).to_be_bytes()),
+        CqlType::Uuid => out.extend_from_slice(&uuid_rank(fixed(value)?).to_be_bytes()),
+        CqlType::TimeUuid => out.extend_from_slice(&timeuuid_rank(fixed(value)?).to_be_bytes()),
+        CqlType::Varint | CqlType::Decimal if value.is_empty() => return Err(InvalidKey),
         CqlType::Varint => encode_varint(trimmed(value), out),
         CqlType::Decimal => encode_decimal(value, out),
         CqlType::List(element) | CqlType::Set(element) => {
             for value in elements(value).map_while(Result::ok) {
                 out.push(NEXT);
-                encode(element, value, out);
+                encode(element, value, out)?;
             }
             out.push(END);
         }
         CqlType::Map(key_type, value_type) => {
             for (key, value) in pairs(value).map_while(Result::ok) {
                 out.push(NEXT);
-                encode(key_type, key, out);
-                encode(value_type, value, out);
+                encode(key_type, key, out)?;
+                encode(value_type, value, out)?;
             }
             out.push(END);
         }
-        CqlType::Tuple(types) => encode_fields(types.iter(), value, out),
-        CqlType::Udt(udt) if udt.is_extensible => encode_extensible(udt, value, out),
-        CqlType::Udt(udt) => encode_fields(udt.fields.iter().map(|(_, ty)| ty), value, out),
-        CqlType::Frozen(inner) => encode(inner, value, out),
+        CqlType::Vector(element, dimension) => {
+            for value in vector_elements(element, *dimension, value).map_while(Result::ok) {
+                encode(element, value, out)?;
+            }
+        }
+        CqlType::Tuple(types) => encode_fields(types.iter(), value, out)?,
+        CqlType::Udt(udt) if udt.is_extensible => encode_extensible(udt, value, out)?,
+        CqlType::Udt(udt) => encode_fields(udt.fields.iter().map(|(_, ty)| ty), value, out)?,
+        CqlType::Frozen(inner) => encode(inner, value, out)?,
     }
+    Ok(())
 }
 
-fn encode_fields<'t>(types: impl Iterator<Item = &'t CqlType>, value: &[u8], out: &mut Vec<u8>) {
+fn encode_fields<'t>(
+    types: impl Iterator<Item = &'t CqlType>,
+    value: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), InvalidKey> {
     let mut fields = components(value);
     for ty in types {
         match fields.next().and_then(Result::ok).flatten() {
             Some(value) => {
                 out.push(NEXT);
-                encode(ty, value, out);
+                encode(ty, value, out)?;
             }
             None => out.push(END),
         }
     }
+    Ok(())
 }
 
-fn encode_extensible(udt: &UdtType, value: &[u8], out: &mut Vec<u8>) {
+fn encode_extensible(udt: &UdtType, value: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     let mut nulls = 0;
     for ((_, ty), field) in udt.fields.iter().zip(components(value).map_while(Result::ok)) {
         match field {
             Some(value) => {
                 out.resize(out.len() + std::mem::take(&mut nulls), NULL_FIELD);
                 out.push(VALUE_FIELD);
-                encode(ty, value, out);
+                encode(ty, value, out)?;
             }
             None => nulls += 1,
         }
     }
     out.push(END);
+    Ok(())
 }
 
 fn escape(value: &[u8], out: &mut Vec<u8>) {
@@ -313,6 +335,7 @@ fn decode_nested(ty: &CqlType, source: &mut KeyBytes<'_>, out: &mut Vec<u8>) -> 
             sized(out, |out| decode(key, source, out))?;
             sized(out, |out| decode(value, source, out))
         }),
+        CqlType::Vector(element, dimension) => decode_vector(element, *dimension, source, out),
         CqlType::Tuple(types) => decode_fields(types.iter(), false, source, out),
         CqlType::Udt(udt) if udt.is_extensible => decode_extensible(udt, source, out),
         CqlType::Udt(udt) => decode_fields(udt.fields.iter().map(|(_, ty)| ty), true, source, out),
@@ -334,6 +357,27 @@ fn decode_counted(
         count = count.checked_add(1).ok_or(InvalidKey)?;
     }
     out[start..start + 4].copy_from_slice(&count.to_be_bytes());
+    Ok(())
+}
+
+fn decode_vector(
+    element: &CqlType,
+    dimension: u32,
+    source: &mut KeyBytes<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), InvalidKey> {
+    let is_fixed = element.element_len().is_some();
+    let mut value = Vec::new();
+    for _ in 0..dimension {
+        if is_fixed {
+            decode(element, source, out)?;
+            continue;
+        }
+        value.clear();
+        decode(element, source, &mut value)?;
+        push_unsigned_vint(value.len() as u64, out);
+        out.extend_from_slice(&value);
+    }
     Ok(())
 }
 

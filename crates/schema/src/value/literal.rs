@@ -45,7 +45,7 @@ impl Literal<'_> {
     }
 
     /// Returns true if the type accepts this kind of constant.
-    fn is_accepted_by(&self, ty: &CqlType) -> bool {
+    pub fn is_accepted_by(&self, ty: &CqlType) -> bool {
         use CqlType as T;
         match self {
             Literal::Integer(_) => matches!(
@@ -115,11 +115,13 @@ pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, Value
     }
 }
 
-/// Parses the text of a scalar value, whichever kind of constant CQL requires. A blob is `0x…`.
-/// A tuple is its fields with colons between them. Rejects collections and user types, because the
-/// CQL parser splits their constants.
+/// Parses the text of a scalar value, whichever kind of constant CQL requires. A blob is `0x…`. No
+/// text is an empty value, as in Cassandra.
+/// A tuple is its fields with colons between them. Rejects collections, vectors and user types,
+/// because the CQL parser splits their constants.
 pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
     let bytes = match ty {
+        _ if super::is_empty(ty, text.as_bytes()) => return Ok(Vec::new()),
         CqlType::Ascii if text.is_ascii() => Some(text.as_bytes().to_vec()),
         CqlType::Ascii => None,
         CqlType::Text => Some(text.as_bytes().to_vec()),
@@ -150,16 +152,17 @@ pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
         CqlType::Uuid | CqlType::TimeUuid => uuid(text),
         CqlType::Frozen(inner) => return parse_text(inner, text),
         CqlType::Tuple(types) => return tuple(ty, types, text),
-        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Udt(_) => {
+        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Udt(_) | CqlType::Vector(..) => {
             return Err(ValueError::mismatch("STRING", format!("'{text}'"), ty));
         }
     };
-    let bytes = bytes.ok_or_else(|| ValueError::unparsable(ty.kind_name(), text))?;
-    if *ty == CqlType::TimeUuid && bytes[6] >> 4 != 1 {
-        return Err(ValueError::Text { message: "TimeUUID supports only version 1 UUIDs".to_owned() });
+    let bytes = bytes.ok_or_else(|| ValueError::unparsable(ty, text))?;
+    match check(ty, &bytes) {
+        Err(_) if *ty == CqlType::TimeUuid => {
+            Err(ValueError::text("TimeUUID supports only version 1 UUIDs".to_owned()))
+        }
+        checked => checked.map(|()| bytes),
     }
-    check(ty, &bytes)?;
-    Ok(bytes)
 }
 
 /// Parses `1:a:@`: fields with colons between them, in which `\:` is a colon, and `@` null.

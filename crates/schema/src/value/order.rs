@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use super::collection::{components, elements, pairs};
+use super::collection::{components, elements, pairs, vector_elements};
 use super::{decimal, varint};
 use crate::CqlType;
 
@@ -19,8 +19,12 @@ use crate::CqlType;
 /// - `timeuuid` compares by time, then by its other bytes as signed numbers.
 /// - `decimal` compares by number: 1.0 equals 1.00.
 /// - A missing field of a tuple equals null, which is below every value.
+/// - An empty value is below every other.
 pub fn compare(ty: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
     match ty {
+        CqlType::Boolean | CqlType::Varint | CqlType::Decimal if a.is_empty() || b.is_empty() => {
+            b.is_empty().cmp(&a.is_empty())
+        }
         CqlType::Text
         | CqlType::Ascii
         | CqlType::Blob
@@ -47,6 +51,10 @@ pub fn compare(ty: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
         CqlType::Map(key, value) => sequences(pairs(a), pairs(b), |x, y| {
             compare(key, x.0, y.0).then_with(|| compare(value, x.1, y.1))
         }),
+        CqlType::Vector(element, dimension) => {
+            let elements = |bytes| vector_elements(element, *dimension, bytes);
+            sequences(elements(a), elements(b), |x, y| compare(element, x, y))
+        }
         CqlType::Tuple(types) => fields(types.iter(), a, b),
         CqlType::Udt(udt) => fields(udt.fields.iter().map(|(_, ty)| ty), a, b),
         CqlType::Frozen(inner) => compare(inner, a, b),

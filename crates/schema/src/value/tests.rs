@@ -119,6 +119,7 @@ fn extended(ty: &CqlType, added: &CqlType) -> CqlType {
             user_type(fields.chain([("added".to_owned(), added.clone())]).collect(), true)
         }
         CqlType::Frozen(inner) => CqlType::Frozen(boxed(inner)),
+        CqlType::Vector(e, dimension) => CqlType::Vector(boxed(e), *dimension),
         scalar => scalar.clone(),
     }
 }
@@ -144,6 +145,7 @@ fn typed(depth: u32) -> BoxedStrategy<CqlType> {
         vec(inner.clone(), 1..4).prop_map(CqlType::Tuple),
         (vec(("[a-cA\\\"]", inner.clone()), 1..4), prop_oneof![3 => Just(true), 1 => Just(false)])
             .prop_map(|(fields, is_extensible)| user_type(numbered(fields), is_extensible)),
+        (inner.clone(), 1_u32..4).prop_map(move |(t, dimension)| CqlType::Vector(boxed(t), dimension)),
         inner.prop_map(move |t| CqlType::Frozen(boxed(t))),
     ]
     .boxed()
@@ -165,6 +167,12 @@ fn value_of(ty: &CqlType) -> BoxedStrategy<Vec<u8>> {
         CqlType::Map(k, v) => vec((value_of(k), value_of(v)), 0..4)
             .prop_map(|pairs| encode_map(pairs.iter().map(|(k, v)| (k.as_slice(), v.as_slice()))))
             .boxed(),
+        CqlType::Vector(e, dimension) => {
+            let element = e.clone();
+            vec(value_of(e), *dimension as usize)
+                .prop_map(move |parts| encode_vector(&element, parts.iter().map(Vec::as_slice)))
+                .boxed()
+        }
         CqlType::Tuple(types) => fields(types.iter().collect()),
         CqlType::Udt(udt) => fields(udt.fields.iter().map(|(_, ty)| ty).collect()),
         scalar => return scalar_value(scalar),
@@ -174,7 +182,7 @@ fn value_of(ty: &CqlType) -> BoxedStrategy<Vec<u8>> {
 
 fn encoded(ty: &CqlType, value: &[u8], descending: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_key_part(ty, value, descending, &mut out);
+    encode_key_part(ty, value, descending, &mut out).unwrap();
     out
 }
 
@@ -302,7 +310,7 @@ fn encoding_preserves_the_order_of_composite_keys() {
         let key = |values: &[Vec<u8>]| {
             let mut out = Vec::new();
             for ((ty, descending), value) in parts.iter().zip(values) {
-                encode_key_part(ty, value, *descending, &mut out);
+                encode_key_part(ty, value, *descending, &mut out).unwrap();
             }
             out
         };
@@ -320,6 +328,44 @@ fn encoding_preserves_the_order_of_composite_keys() {
         prop_assert_eq!(within, bounded);
         prop_assert!(within && key.starts_with(&prefix));
     });
+}
+
+#[test]
+fn empty_values_are_below_others_and_in_no_keys() {
+    for ty in SCALARS {
+        let is_value = check(&ty, &[]).is_ok();
+        assert_eq!(
+            is_value,
+            is_empty(&ty, &[]) || matches!(ty, CqlType::Ascii | CqlType::Text | CqlType::Blob)
+        );
+        let never = matches!(
+            ty,
+            CqlType::TinyInt
+                | CqlType::SmallInt
+                | CqlType::Counter
+                | CqlType::Date
+                | CqlType::Time
+                | CqlType::Duration
+        );
+        assert_eq!(is_value, !never, "{ty}");
+        if !is_value {
+            continue;
+        }
+        proptest!(config(20), |(value in value_of(&ty))| {
+            prop_assert_eq!(compare(&ty, &[], &value), 0.cmp(&value.len()), "{}", ty);
+            prop_assert_eq!(compare(&ty, &value, &[]), value.len().cmp(&0), "{}", ty);
+        });
+        let is_key = encode_key_part(&ty, &[], false, &mut Vec::new()).is_ok();
+        let expected = matches!(ty, CqlType::Ascii | CqlType::Text | CqlType::Blob | CqlType::Inet);
+        assert_eq!(is_key, expected, "{ty}");
+        let list = CqlType::List(Box::new(ty.clone()));
+        let value = encode_list([&b""[..]].into_iter());
+        assert_eq!(check(&list, &value), Ok(()));
+        assert_eq!(encode_key_part(&list, &value, true, &mut Vec::new()).is_ok(), expected, "{ty}");
+        if is_empty(&ty, &[]) {
+            assert_eq!(to_text(&list, &value), "[null]");
+        }
+    }
 }
 
 #[test]
@@ -342,7 +388,8 @@ fn invalid_bytes_and_text_never_panic() {
         let shown = to_text(&ty, &a);
         prop_assert!(is_valid || shown.starts_with("0x"));
         if is_valid {
-            encoded(&ty, &a, false);
+            // Empty values inside have no encoding.
+            _ = encode_key_part(&ty, &a, false, &mut Vec::new());
             prop_assert!(canonical(&ty, &a).is_ok());
         }
         drop((decoded, canonical(&ty, &b)));
@@ -392,6 +439,7 @@ fn has_infinite(ty: &CqlType, bytes: &[u8]) -> bool {
             pairs(bytes).flatten().any(|(key, value)| has_infinite(k, key) || has_infinite(v, value))
         }
         CqlType::Tuple(_) | CqlType::Udt(_) => any(ty.inner()),
+        CqlType::Vector(e, n) => vector_elements(e, *n, bytes).flatten().any(|part| has_infinite(e, part)),
         CqlType::Frozen(inner) => has_infinite(inner, bytes),
         _ => false,
     }

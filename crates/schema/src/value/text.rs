@@ -7,11 +7,12 @@ use num_bigint::BigInt;
 use uuid::Uuid;
 
 use super::calendar::{date_text, time_text, timestamp_text};
-use super::collection::{components, elements, pairs};
+use super::collection::{components, elements, pairs, vector_elements};
 use super::{Duration, decimal, order};
 use crate::{CqlType, names};
 
-/// Returns the value as a CQL constant. Bytes that are invalid for the type become a blob.
+/// Returns the value as a CQL constant. Bytes that are invalid for the type become a blob, and empty
+/// values `null`, as in Cassandra: there is no constant of them.
 pub fn to_text(ty: &CqlType, bytes: &[u8]) -> String {
     let mut out = String::new();
     if super::check(ty, bytes).is_ok() {
@@ -36,6 +37,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 /// Appends the value. `bytes` have passed the check, so that their length is valid.
 fn write(ty: &CqlType, bytes: &[u8], out: &mut String) {
     match ty {
+        _ if super::is_empty(ty, bytes) => out.push_str("null"),
         CqlType::Ascii | CqlType::Text => quote(&String::from_utf8_lossy(bytes), out),
         CqlType::Blob => out.push_str(&hex(bytes)),
         CqlType::Boolean => out.push_str(if order::is_true(bytes) { "true" } else { "false" }),
@@ -58,6 +60,10 @@ fn write(ty: &CqlType, bytes: &[u8], out: &mut String) {
         CqlType::Uuid | CqlType::TimeUuid => push(out, Uuid::from_slice(bytes).unwrap_or_default()),
         CqlType::List(element) => {
             list(out, ["[", "]"], elements(bytes), |value, out| write(element, value, out));
+        }
+        CqlType::Vector(element, dimension) => {
+            let elements = vector_elements(element, *dimension, bytes);
+            list(out, ["[", "]"], elements, |value, out| write(element, value, out));
         }
         CqlType::Set(element) => {
             list(out, ["{", "}"], elements(bytes), |value, out| write(element, value, out));

@@ -109,8 +109,8 @@ impl ColumnOut {
         self.data.len() + size_of_val(self.ends.as_slice())
     }
 
-    /// Adds a slot. A value of another width than the type's is damage, which [`ColumnOut::finish`]
-    /// reports.
+    /// Adds a slot. A number without bytes is null. A value of another width than the type's is
+    /// damage, which [`ColumnOut::finish`] reports.
     pub(crate) fn push(&mut self, value: Option<&[u8]>) {
         match self.kind.width() {
             None => {
@@ -119,6 +119,7 @@ impl ColumnOut {
                 self.nulls.append(value.is_some());
             }
             Some((width, turned)) => {
+                let value = value.filter(|value| !value.is_empty());
                 let fits = value.filter(|value| value.len() == width);
                 self.odd |= value.is_some() && fits.is_none();
                 let value = fits;

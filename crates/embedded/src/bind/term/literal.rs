@@ -12,6 +12,7 @@ use cql::ast::{self, Term, TypeName};
 use engine::{Error, Guardrail, Guardrails, Value};
 use schema::{CqlType, UdtType, value};
 
+use super::fit::check_parts;
 use super::{Bind, Binder, Given};
 
 /// Returns true if a term is the same for every execution.
@@ -51,9 +52,14 @@ fn split<'t>(
         term: Some(term),
     };
     let counted = |count: usize| guardrails.check(Guardrail::CollectionElements, count as u64);
+    check_parts(name, ty, term)?;
     Ok(match (ty.thawed(), term) {
         (CqlType::List(element), Term::List(terms)) | (CqlType::Set(element), Term::Set(terms)) => {
             counted(terms.len())?;
+            let value = shared("value", element);
+            terms.iter().map(|term| part(&value, term)).collect()
+        }
+        (CqlType::Vector(element, _), Term::List(terms)) => {
             let value = shared("value", element);
             terms.iter().map(|term| part(&value, term)).collect()
         }
@@ -85,9 +91,13 @@ fn split<'t>(
                 "Arithmetic is not supported here yet (for \"{name}\" of type {ty})"
             )));
         }
+        (_, Term::List(_)) => {
+            return Err(Error::Invalid(format!(
+                "Unexpected receiver type '{ty}'; only list and vector are expected"
+            )));
+        }
         _ => {
             let kind = match term {
-                Term::List(_) => "list",
                 Term::Set(_) => "set",
                 Term::Map(_) => "map",
                 Term::Tuple(_) => "tuple type",
@@ -131,13 +141,14 @@ pub(super) fn parts(binder: &mut Binder, name: &str, ty: &CqlType, term: &Term) 
 
 /// Assembles the value of a literal from its parts, for one execution.
 pub(super) fn assemble(ty: &CqlType, parts: &[Bind], values: &[Value<'_>]) -> Result<Vec<u8>, Error> {
-    let is_collection = ty.is_collection();
+    let is_collection = ty.is_collection() || matches!(ty.thawed(), CqlType::Vector(..));
     let mut given = Vec::with_capacity(parts.len());
     for part in parts {
         given.push(match part.get(values)? {
             Given::Bytes(bytes) => Some(bytes),
             Given::Null if is_collection => {
-                return Err(Error::Invalid("null is not supported inside collections".into()));
+                let what = if ty.is_collection() { "collections" } else { "vectors" };
+                return Err(Error::Invalid(format!("null is not supported inside {what}")));
             }
             Given::Null => None,
             Given::Unset if is_collection => {
@@ -157,6 +168,7 @@ pub(super) fn assemble(ty: &CqlType, parts: &[Bind], values: &[Value<'_>]) -> Re
             value::encode_map(pairs.into_iter())
         }
         CqlType::List(_) | CqlType::Set(_) => value::encode_list(all()),
+        CqlType::Vector(element, _) => value::encode_vector(element, all()),
         _ => value::encode_tuple(bytes),
     })
 }
@@ -243,12 +255,13 @@ fn native(name: &TypeName) -> Option<CqlType> {
         TypeName::Map(key, value) => CqlType::Map(boxed(key)?, boxed(value)?),
         TypeName::Tuple(types) => CqlType::Tuple(types.iter().map(native).collect::<Option<_>>()?),
         TypeName::Frozen(inner) => native(inner)?,
-        TypeName::User(_) | TypeName::Vector(..) | TypeName::Custom(_) => return None,
+        TypeName::Vector(element, dimension) => CqlType::Vector(boxed(element)?, *dimension),
+        TypeName::User(_) | TypeName::Custom(_) => return None,
     })
 }
 
 /// Returns true if bytes of `from` are a value of `to` with the same meaning in Cassandra.
-fn is_assignable(to: &CqlType, from: &CqlType) -> bool {
+pub(super) fn is_assignable(to: &CqlType, from: &CqlType) -> bool {
     use CqlType as T;
     match (to.thawed(), from.thawed()) {
         (T::Blob, _)

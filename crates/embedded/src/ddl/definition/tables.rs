@@ -8,7 +8,7 @@ use engine::{Error, Schema, SchemaTarget};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, TableOptions};
 
 use super::step::{DefinitionStep, changed, no_keyspace, no_table};
-use super::types::resolve;
+use super::types::column_type;
 use super::{dropped, table_options};
 
 /// Creates a table. Its identity is the version of the schema.
@@ -176,7 +176,7 @@ fn columns_of(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Res
                     .into(),
             ));
         }
-        let ty = resolve(schema, keyspace, &column.ty)?;
+        let ty = column_type(schema, keyspace, &column.ty)?;
         columns.push(ColumnDef { id: 0, name: name.clone(), ty, kind });
     }
     let table = &create.table.name;
@@ -212,7 +212,7 @@ fn alter_table(
                     }
                     return Err(Error::Invalid(format!("Column with name '{}' already exists", column.name)));
                 }
-                let ty = resolve(schema, &def.keyspace, &column.ty)?;
+                let ty = column_type(schema, &def.keyspace, &column.ty)?;
                 dropped::add(def, column, ty)?;
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cql::ast::{self, TypeChange, TypeName};
 use engine::{Error, Schema, SchemaTarget};
+use schema::types::ClassError;
 use schema::{ColumnDef, ColumnKind, CqlType, UdtType};
 
 use super::step::{DefinitionStep, changed, no_keyspace};
@@ -57,7 +58,7 @@ pub(super) fn alter(
                 return match if_not_exists {
                     true => Ok(None),
                     false => invalid(format!(
-                        "Cannot add field {field} to type {name}: a field with name {field} already exists"
+                        "Cannot add field {field} to type {keyspace}.{name}: a field with name {field} already exists"
                     )),
                 };
             }
@@ -87,6 +88,10 @@ pub(super) fn alter(
         }
         TypeChange::Rename { if_exists, fields } => {
             for (from, to) in fields {
+                if udt.fields.iter().any(|(known, _)| known == to) {
+                    // Cassandra names the keyspace.
+                    return invalid(format!("Duplicate field name {to} in type {keyspace}"));
+                }
                 match udt.fields.iter_mut().find(|(known, _)| known == from) {
                     Some((known, _)) => known.clone_from(to),
                     None if *if_exists => {}
@@ -174,8 +179,19 @@ fn put(schema: &mut Schema, udt: UdtType) -> Result<(), Error> {
     Ok(())
 }
 
+/// Resolves the type of a column of a new table, or of a new column.
+pub(super) fn column_type(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
+    let ty = resolve(schema, keyspace, ty)?;
+    match &ty {
+        CqlType::Udt(udt) if udt.fields.iter().any(|(_, field)| field.is_multi_cell()) => {
+            invalid("Non-frozen UDTs with nested non-frozen collections are not supported".into())
+        }
+        _ => Ok(ty),
+    }
+}
+
 /// Resolves the names in a type, for a definition in `keyspace`.
-pub(super) fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
+fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
     let boxed = |inner: &TypeName| resolve(schema, keyspace, inner).map(Box::new);
     Ok(match ty {
         TypeName::Native(native) => native.clone(),
@@ -186,14 +202,7 @@ pub(super) fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<
             let part = |part| resolve(schema, keyspace, part).map(frozen_within);
             CqlType::Tuple(parts.iter().map(part).collect::<Result<_, _>>()?)
         }
-        TypeName::Frozen(inner) => match resolve(schema, keyspace, inner)? {
-            scalar if scalar.inner().is_empty() && !matches!(scalar, CqlType::Udt(_)) => {
-                return invalid(format!(
-                    "frozen<> is only allowed on collections, tuples, and user-defined types (got {scalar})"
-                ));
-            }
-            inner => frozen_within(inner),
-        },
+        TypeName::Frozen(inner) => frozen_within(resolve(schema, keyspace, inner)?),
         TypeName::User(name) => {
             let of = name.keyspace.as_deref().unwrap_or(keyspace);
             if of != keyspace {
@@ -207,10 +216,31 @@ pub(super) fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<
                 None => return invalid(format!("Unknown type {keyspace}.{}", name.name)),
             }
         }
-        TypeName::Vector(..) | TypeName::Custom(_) => {
-            return invalid("Vector and custom types are not supported yet".into());
-        }
+        // Its elements are single values, but not shown as frozen, as in Cassandra.
+        TypeName::Vector(element, dimension) => CqlType::Vector(boxed(element)?, *dimension),
+        TypeName::Custom(class) => custom(schema, class)?,
     })
+}
+
+/// Resolves the class of a CQL type. User types in it must be those of their keyspace.
+fn custom(schema: &Schema, class: &str) -> Result<CqlType, Error> {
+    let wrong = |error: ClassError| Error::Syntax(format!("Error setting type {class}: {error}"));
+    let ty = CqlType::from_class(class).map_err(wrong)?;
+    if has_foreign_types(schema, &ty) {
+        return invalid(format!("A user type in '{class}' is none of its keyspace: write its name instead"));
+    }
+    Ok(ty)
+}
+
+fn has_foreign_types(schema: &Schema, ty: &CqlType) -> bool {
+    let is_foreign = match ty {
+        CqlType::Udt(udt) => {
+            let known = schema.keyspaces.get(&udt.keyspace).and_then(|k| k.types.get(&udt.name));
+            known.is_none_or(|known| known != udt)
+        }
+        _ => false,
+    };
+    is_foreign || ty.inner().into_iter().any(|inner| has_foreign_types(schema, inner))
 }
 
 /// Returns the type as one cell: everything inside `frozen<>` and tuples is frozen, and displayed

@@ -86,7 +86,7 @@ pub(super) fn columns(snapshot: &Snapshot) -> RowChunks {
 pub(super) fn types(snapshot: &Snapshot) -> RowChunks {
     let row = |udt: &UdtType| {
         let names: Vec<&[u8]> = udt.fields.iter().map(|(name, _)| name.as_bytes()).collect();
-        let types: Vec<String> = udt.fields.iter().map(|(_, ty)| type_text(ty)).collect();
+        let types: Vec<String> = udt.fields.iter().map(|(_, ty)| ty.to_string()).collect();
         vec![
             text(&udt.keyspace),
             text(&udt.name),
@@ -215,7 +215,7 @@ fn dropped_row(def: &TableDef, dropped: &DroppedColumn) -> SchemaRow {
         text(&column.name),
         Some(Bytes::copy_from_slice(&(dropped.dropped_us / 1000).to_be_bytes())),
         text(kind),
-        text(&type_text(&without_names(&column.ty))),
+        text(&without_names(&column.ty).to_string()),
     ]
 }
 
@@ -251,26 +251,8 @@ fn column_row(def: &TableDef, column: &ColumnDef) -> SchemaRow {
         text(&column.name),
         text(kind),
         Some(Bytes::copy_from_slice(&position.to_be_bytes())),
-        text(&type_text(&column.ty)),
+        text(&column.ty.to_string()),
     ]
-}
-
-/// Returns the type as Cassandra shows it. A tuple is always one cell and shown as frozen.
-fn type_text(ty: &CqlType) -> String {
-    match ty {
-        CqlType::List(e) => format!("list<{}>", type_text(e)),
-        CqlType::Set(e) => format!("set<{}>", type_text(e)),
-        CqlType::Map(k, v) => format!("map<{}, {}>", type_text(k), type_text(v)),
-        CqlType::Tuple(fields) => {
-            let fields: Vec<String> = fields.iter().map(type_text).collect();
-            format!("frozen<tuple<{}>>", fields.join(", "))
-        }
-        CqlType::Frozen(inner) => match inner.thawed() {
-            tuple @ CqlType::Tuple(_) => type_text(tuple),
-            inner => format!("frozen<{}>", type_text(inner)),
-        },
-        other => other.to_string(),
-    }
 }
 
 fn text(value: &str) -> Option<Bytes> {

@@ -115,8 +115,8 @@ fn check_rows(filters: &[&str], expected: &[(i32, &str)]) {
     for c in [-1, 0, 5, 6] {
         for d in ["", "a", "ab", "b"] {
             let mut key = Vec::new();
-            slice::encode(&def.columns[2], &i32::to_be_bytes(c), &mut key);
-            slice::encode(&def.columns[3], d.as_bytes(), &mut key);
+            slice::encode(&def.columns[2], &i32::to_be_bytes(c), &mut key).unwrap();
+            slice::encode(&def.columns[3], d.as_bytes(), &mut key).unwrap();
             rows.push((key.into(), (c, d)));
         }
     }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::write::push_java;
 use super::{JsonError, bounded, refused};
 use crate::value::error::shortened;
-use crate::value::{canonical, decimal, parse_text};
+use crate::value::{canonical, decimal, encode_vector, parse_text};
 use crate::{CqlType, UdtType};
 
 /// Value of a column in the text of an INSERT JSON.
@@ -246,7 +246,7 @@ fn value(ty: &CqlType, source: &str) -> Result<Vec<u8>, JsonError> {
 fn push(ty: &CqlType, json: &Json<'_>, out: &mut Vec<u8>) -> Result<(), JsonError> {
     bounded(out.len())?;
     let ty = ty.thawed();
-    if !ty.is_collection() && !matches!(ty, CqlType::Tuple(_) | CqlType::Udt(_)) {
+    if !ty.is_collection() && !matches!(ty, CqlType::Tuple(_) | CqlType::Udt(_) | CqlType::Vector(..)) {
         out.extend(scalar(ty, json)?);
         return Ok(());
     }
@@ -266,11 +266,12 @@ fn container(ty: &CqlType, json: &Json<'_>, source: &str, out: &mut Vec<u8>) -> 
         (CqlType::List(element), b'[') => list(element, "list", source, out),
         (CqlType::Set(element), b'[') => list(element, "set", source, out),
         (CqlType::Map(key, value), b'{') => map(key, value, source, out),
+        (CqlType::Vector(element, dimension), b'[') => vector(element, *dimension, json, source, out),
         (CqlType::Tuple(types), b'[') => tuple(types, json, source, out),
         (CqlType::Udt(udt), b'{') => user_type(udt, source, out),
         _ => {
             let wanted = match ty {
-                CqlType::List(_) => "a list",
+                CqlType::List(_) | CqlType::Vector(..) => "a list",
                 CqlType::Set(_) => "a list (representing a set)",
                 CqlType::Tuple(_) => "a list representation of a tuple",
                 _ => "a map",
@@ -292,6 +293,39 @@ fn list(element: &CqlType, what: &str, source: &str, out: &mut Vec<u8>) -> Resul
     })?;
     fill(out, start, count);
     Ok(())
+}
+
+fn vector(
+    element: &CqlType,
+    dimension: u32,
+    json: &Json<'_>,
+    source: &str,
+    out: &mut Vec<u8>,
+) -> Result<(), JsonError> {
+    let mut count = 0_u32;
+    for_each_element(source, &mut |_| {
+        count += 1;
+        Ok(())
+    })?;
+    if count != dimension {
+        let given = java_text(json);
+        let text = format!("List had incorrect size: expected {dimension} but given {count}: {given}");
+        return Err(refused(text));
+    }
+    let mut elements = Vec::new();
+    for_each_element(source, &mut |source| {
+        if source == NULL {
+            let (at, given) = (elements.len(), java_text(json));
+            let text = format!("Element at index {at} is null (expected type {element}): {given}");
+            return Err(refused(text));
+        }
+        let mut bytes = Vec::new();
+        push(element, &Json::of(source)?, &mut bytes)?;
+        elements.push(bytes);
+        Ok(())
+    })?;
+    out.extend(encode_vector(element, elements.iter().map(|bytes| &bytes[..])));
+    bounded(out.len())
 }
 
 fn map(key: &CqlType, value: &CqlType, source: &str, out: &mut Vec<u8>) -> Result<(), JsonError> {
@@ -399,7 +433,7 @@ fn scalar(ty: &CqlType, json: &Json<'_>) -> Result<Vec<u8>, JsonError> {
         T::TimeUuid => (text, "a string representation of a timeuuid"),
         T::Inet => (text, "a string representation of an inet value"),
         T::Duration => (text, "a string representation of a duration"),
-        T::List(_) | T::Set(_) | T::Map(..) | T::Tuple(_) | T::Udt(_) | T::Frozen(_) => {
+        T::List(_) | T::Set(_) | T::Map(..) | T::Tuple(_) | T::Udt(_) | T::Frozen(_) | T::Vector(..) => {
             unreachable!("the caller deals with inner types")
         }
     };

@@ -10,7 +10,7 @@ use super::{JSON_BYTES_MAX, JsonError, bounded};
 use crate::CqlType;
 use crate::value::calendar::{date_text, time_text, timestamp_text};
 use crate::value::text::{hex, integer};
-use crate::value::{Duration, check, components, decimal, elements, order, pairs};
+use crate::value::{Duration, check, components, decimal, elements, is_empty, order, pairs, vector_elements};
 
 /// Appends a value as JSON. Bytes that are invalid for the type become a string `"0x…"`.
 ///
@@ -38,6 +38,10 @@ pub fn push_name(name: &str, out: &mut String) -> Result<(), JsonError> {
 /// Appends the value. `bytes` have passed the check, so that their length is valid.
 fn write(ty: &CqlType, bytes: &[u8], out: &mut String) -> Result<(), JsonError> {
     bounded(out.len())?;
+    if is_empty(ty, bytes) {
+        out.push_str("\"\"");
+        return Ok(());
+    }
     match ty {
         CqlType::Ascii | CqlType::Text => quote(&String::from_utf8_lossy(bytes), out)?,
         CqlType::Blob => {
@@ -64,6 +68,10 @@ fn write(ty: &CqlType, bytes: &[u8], out: &mut String) -> Result<(), JsonError> 
         }
         CqlType::List(element) | CqlType::Set(element) => {
             list(out, ["[", "]"], elements(bytes).flatten(), |value, out| write(element, value, out))?;
+        }
+        CqlType::Vector(element, dimension) => {
+            let elements = vector_elements(element, *dimension, bytes).flatten();
+            list(out, ["[", "]"], elements, |value, out| write(element, value, out))?;
         }
         CqlType::Map(key_type, value_type) => {
             list(out, ["{", "}"], pairs(bytes).flatten(), |(key, value), out| {
