@@ -65,6 +65,7 @@ pub(crate) fn is_same(a: &CqlType, b: &CqlType) -> bool {
     match (a.thawed(), b.thawed()) {
         (T::List(a), T::List(b)) | (T::Set(a), T::Set(b)) => is_same(a, b),
         (T::Map(ak, av), T::Map(bk, bv)) => is_same(ak, bk) && is_same(av, bv),
+        (T::Vector(a, n), T::Vector(b, m)) => n == m && is_same(a, b),
         (T::Tuple(a), T::Tuple(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b)),
         (T::Udt(a), T::Udt(b)) => (&a.keyspace, &a.name) == (&b.keyspace, &b.name),
         (a, b) => a == b,

@@ -5,7 +5,7 @@ use schema::value::{max_timeuuid, min_timeuuid};
 
 use crate::function::Body;
 use crate::{Context, Function, FunctionError};
-use crate::{arithmetic, blob, cast, collection, json, mask, math, time};
+use crate::{arithmetic, blob, cast, collection, json, mask, math, time, vector};
 
 impl Function {
     /// Calls the function with one value per argument.
@@ -39,6 +39,7 @@ impl Function {
             (Body::Floor, [value, duration, ..]) => {
                 time::floor(self, value, duration, values.get(2).copied())
             }
+            (Body::Similarity(of), [left, right]) => vector::similarity(of, &self.name, left, right),
             (Body::Token, _) => partition_token(&values),
             (body, [value]) => self.call_unary(body, value),
             _ => Ok(None),

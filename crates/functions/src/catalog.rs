@@ -3,9 +3,11 @@
 
 use schema::CqlType;
 
+use crate::argument::is_same;
 use crate::function::Body;
 use crate::math::Math;
 use crate::number::NUMBERS;
+use crate::vector::Similarity;
 use crate::{Argument, Fit, Function, FunctionError, blob, cast, resolve};
 
 impl Function {
@@ -108,20 +110,34 @@ enum Parameter {
     ListOrSet,
     NumericListOrSet,
     Map,
+    /// A vector of floats. A list literal becomes one. An argument without a type gets that of the
+    /// other argument.
+    Vector,
 }
 
 impl Parameter {
-    fn infer(
-        self,
-        argument: &dyn Argument,
-        wanted: Option<&CqlType>,
-        first: Option<&CqlType>,
-    ) -> Option<CqlType> {
+    /// Returns the type of an argument by itself.
+    fn infer(self, argument: &dyn Argument, wanted: Option<&CqlType>) -> Option<CqlType> {
+        let or_wanted = |ty: Option<CqlType>| ty.or_else(|| wanted.cloned());
         match self {
-            Parameter::Any(true) => argument.ty().or_else(|| wanted.cloned()),
-            Parameter::SameAsFirst => first.cloned().or_else(|| argument.ty()).or_else(|| wanted.cloned()),
+            Parameter::Any(true) | Parameter::SameAsFirst => or_wanted(argument.ty()),
+            Parameter::Vector => match argument.list_length() {
+                Some(length) => {
+                    Some(CqlType::Vector(Box::new(CqlType::Float), u32::try_from(length).unwrap_or(u32::MAX)))
+                }
+                None => or_wanted(argument.ty()),
+            },
             Parameter::Fixed(types) => argument.ty().or_else(|| types.first().cloned()),
             _ => argument.ty(),
+        }
+    }
+
+    /// Returns the type of the argument at `at`, given the types of all by themselves.
+    fn infer_among(self, at: usize, own: &[Option<CqlType>]) -> Option<CqlType> {
+        match self {
+            Parameter::SameAsFirst => own[0].clone().or_else(|| own[at].clone()),
+            Parameter::Vector => own[at].clone().or_else(|| own.iter().flatten().next().cloned()),
+            _ => own[at].clone(),
         }
     }
 
@@ -142,6 +158,10 @@ impl Parameter {
             Parameter::NumericListOrSet => (
                 element.is_some_and(|element| NUMBERS.contains(element)),
                 "a numeric set/list argument".to_owned(),
+            ),
+            Parameter::Vector => (
+                matches!(ty.thawed(), CqlType::Vector(element, _) if **element == CqlType::Float),
+                "a float vector argument".to_owned(),
             ),
             Parameter::Map => (matches!(ty.thawed(), CqlType::Map(..)), "a map argument".to_owned()),
         };
@@ -164,6 +184,7 @@ impl std::fmt::Display for Parameter {
             Parameter::Collection => "collection",
             Parameter::ListOrSet | Parameter::NumericListOrSet => "numeric_set_or_list",
             Parameter::Map => "map",
+            Parameter::Vector => "vector<float, n>",
         })
     }
 }
@@ -183,6 +204,9 @@ fn parameters(name: &str) -> Option<(&'static [Parameter], usize)> {
         "collection_sum" | "collection_avg" => all(&[P::NumericListOrSet]),
         "to_json" | "tojson" => all(&[P::Any(false)]),
         "from_json" | "fromjson" => all(&[TEXT]),
+        "similarity_cosine" | "similarity_euclidean" | "similarity_dot_product" => {
+            all(&[P::Vector, P::Vector])
+        }
         "mask_null" | "mask_default" => all(&[P::Any(false)]),
         "mask_replace" => all(&[P::Any(true), P::SameAsFirst]),
         "mask_inner" | "mask_outer" => (&[STRING, INT, INT, TEXT], 3),
@@ -213,10 +237,11 @@ fn inferred(
             signature()
         )));
     }
-    let mut types: Vec<CqlType> = Vec::new();
-    for (argument, parameter) in arguments.iter().zip(parameters) {
-        let ty = parameter.infer(*argument, wanted, types.first());
-        let ty = ty.ok_or_else(|| {
+    let own: Vec<_> =
+        arguments.iter().zip(parameters).map(|(a, parameter)| parameter.infer(*a, wanted)).collect();
+    let mut types = Vec::new();
+    for (at, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
+        let ty = parameter.infer_among(at, &own).ok_or_else(|| {
             FunctionError::invalid(format!(
                 "Cannot infer type of argument {} in call to function {}: use type casts to disambiguate",
                 argument.text(),
@@ -237,6 +262,12 @@ fn made(
 ) -> Result<Option<Function>, FunctionError> {
     let Some((parameters, mandatory)) = parameters(name) else { return Ok(None) };
     let types = inferred(name, parameters, mandatory, arguments, wanted)?;
+    if let Some(similarity) = Similarity::named(name) {
+        if !is_same(&types[0], &types[1]) {
+            return Err(FunctionError::invalid("All arguments must have the same vector dimensions"));
+        }
+        return Ok(Some(Function::new(name, types, CqlType::Float, Body::Similarity(similarity))));
+    }
     let first = types[0].clone();
     let frozen = |ty: &CqlType| match ty {
         CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Udt(_) => {

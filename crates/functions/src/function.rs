@@ -4,6 +4,7 @@ use schema::CqlType;
 
 use crate::math::Math;
 use crate::operator::Operator;
+use crate::vector::Similarity;
 
 /// A scalar function with the types of one call.
 #[derive(Clone, PartialEq, Debug)]
@@ -52,6 +53,7 @@ pub(crate) enum Body {
     Token,
     ToJson,
     FromJson,
+    Similarity(Similarity),
 }
 
 impl Function {

@@ -29,6 +29,7 @@ mod operator;
 mod resolve;
 mod time;
 mod transcendental;
+mod vector;
 
 pub use aggregate::{Aggregate, State};
 pub use argument::{Argument, Context, Fit};

@@ -1,7 +1,7 @@
 //! Masking functions.
 
 use schema::CqlType;
-use schema::value::{Duration, encode_list, encode_map, encode_tuple, min_timeuuid};
+use schema::value::{Duration, encode_list, encode_map, encode_tuple, encode_vector, min_timeuuid};
 use sha2::Digest;
 
 use crate::{Function, FunctionError};
@@ -31,12 +31,25 @@ pub(crate) fn default(ty: &CqlType) -> Option<Vec<u8>> {
         CqlType::Tuple(types) => fields(types.iter()),
         CqlType::Udt(udt) => fields(udt.fields.iter().map(|(_, ty)| ty)),
         CqlType::Frozen(inner) => return default(inner),
+        CqlType::Vector(element, dimension) => return vector(element, *dimension),
     })
 }
 
 fn fields<'t>(types: impl Iterator<Item = &'t CqlType>) -> Vec<u8> {
     let values: Vec<_> = types.map(default).collect();
     encode_tuple(values.iter().map(Option::as_deref))
+}
+
+/// Most bytes of the mask of a vector. A type is short, but has up to 2^31 elements.
+const VECTOR_BYTES_MAX: usize = 1 << 20;
+
+/// Returns a vector of masks. `None`: it is longer than [`VECTOR_BYTES_MAX`].
+fn vector(element: &CqlType, dimension: u32) -> Option<Vec<u8>> {
+    let element_mask = default(element)?;
+    // Elements of types whose length varies follow their length, in at most 9 bytes.
+    let bytes = (element_mask.len() + 9).checked_mul(dimension as usize)?;
+    let masks = std::iter::repeat_n(&element_mask[..], dimension as usize);
+    (bytes <= VECTOR_BYTES_MAX).then(|| encode_vector(element, masks))
 }
 
 /// Masks the inner or the outer part of a text. Arguments: text, characters at its start, at its

@@ -1,7 +1,7 @@
 //! Calls of functions in tests, by the texts of types and values.
 
 use schema::CqlType;
-use schema::value::{encode_list, encode_map, encode_tuple, parse_text, to_text};
+use schema::value::{encode_list, encode_map, encode_tuple, encode_vector, parse_text, to_text};
 
 use crate::{Argument, Context, Fit, Function, FunctionError};
 
@@ -57,6 +57,10 @@ pub(crate) fn value(ty: &CqlType, text: &str) -> Vec<u8> {
             };
             let pairs: Vec<_> = parts(text).iter().map(pair).collect();
             encode_map(pairs.iter().map(|(k, v)| (&k[..], &v[..])))
+        }
+        CqlType::Vector(e, _) => {
+            let parts: Vec<_> = parts(text).iter().map(|part| value(e, part)).collect();
+            encode_vector(e, parts.iter().map(Vec::as_slice))
         }
         CqlType::Tuple(types) => {
             let fields: Vec<_> = parts(text).iter().zip(types).map(|(part, ty)| value(ty, part)).collect();

@@ -246,7 +246,7 @@ fn masks_hide_values() {
     check("mask_default", &["text null"], "text '****'");
     check("mask_default", &["date null"], "date '1970-01-01'");
     check("mask_default", &["inet null"], "inet '0.0.0.0'");
-    check("mask_default", &["tuple<int, text> null"], "tuple<int, text> (0, '****')");
+    check("mask_default", &["tuple<int, text> null"], "frozen<tuple<int, text>> (0, '****')");
     check("mask_replace", &["varint 5", "int 1"], "varint 1");
     check("mask_inner", &["text abcde", "int 1", "int 2"], "text 'a**de'");
     check("mask_outer", &["text abcde", "int 1", "int 2"], "text '*bc**'");
@@ -281,6 +281,34 @@ fn json_is_written_and_read() {
     );
     let syntax = "failure: execution of 'system.fromjson[text]' failed: Could not decode JSON string '{': ";
     assert!(read("int", "{").starts_with(syntax), "{}", read("int", "{"));
+}
+
+#[test]
+fn vectors_have_similarities() {
+    let (left, right) = ("vector<float, 2> 1,2", "vector<float, 2> 0.1,0.7");
+    check("similarity_cosine", &[left, left], "float 1.0");
+    check("similarity_cosine", &[right, left], "float 0.97434163");
+    check("similarity_euclidean", &[left, "vector<float, 2> 3,4"], "float 0.11111111");
+    check("similarity_dot_product", &[left, right], "float 1.25");
+    check("similarity_dot_product", &[left, "vector<float, 2> 0,0"], "float 0.5");
+    check("similarity_cosine", &[left, "vector<float, 2> null"], "float null");
+    let zeros = "invalid: Function system.similarity_cosine doesn't support all-zero vectors.";
+    check("similarity_cosine", &[left, "vector<float, 2> 0,0"], zeros);
+    let dimensions = "invalid: All arguments must have the same vector dimensions";
+    check("similarity_cosine", &[left, "vector<float, 3> 1,2,3"], dimensions);
+    let floats = "invalid: Function system.similarity_cosine requires a float vector argument, but found argument a \
+                  of type vector<int, 2>";
+    check("similarity_cosine", &[left, "vector<int, 2> 1,2"], floats);
+    let number = "invalid: Invalid number of arguments for function \
+                  system.similarity_cosine(vector<float, n>, vector<float, n>)";
+    check("similarity_cosine", &[left], number);
+    check("mask_default", &[left], "vector<float, 2> [0.0, 0.0]");
+    check("mask_default", &["vector<text, 2> null"], "vector<text, 2> ['****', '****']");
+    check("mask_default", &["vector<float, 2000000000> null"], "vector<float, 2000000000> null");
+    // A marker has the type of the other argument.
+    let column = Value(Some(ty("vector<float, 2>")));
+    let marker = Function::resolve("similarity_cosine", &[&Value(None), &column], None).unwrap();
+    assert_eq!(marker.arguments, [ty("vector<float, 2>"), ty("vector<float, 2>")]);
 }
 
 #[test]
