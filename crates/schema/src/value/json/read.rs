@@ -462,7 +462,7 @@ fn digits(ty: &CqlType, json: &Json<'_>) -> Result<Vec<u8>, JsonError> {
     let text = json.string().or(json.number());
     let parsed = match ty {
         CqlType::Decimal => text.and_then(decimal::parse),
-        _ => text.and_then(|text| parse_text(ty, text).ok()),
+        _ => text.filter(|text| !text.is_empty()).and_then(|text| parse_text(ty, text).ok()),
     };
     parsed.ok_or_else(|| {
         let (text, name) = (java_text(json), ty.kind_name());

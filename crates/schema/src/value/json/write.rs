@@ -39,7 +39,7 @@ pub fn push_name(name: &str, out: &mut String) -> Result<(), JsonError> {
 fn write(ty: &CqlType, bytes: &[u8], out: &mut String) -> Result<(), JsonError> {
     bounded(out.len())?;
     if is_empty(ty, bytes) {
-        out.push_str("\"\"");
+        out.push_str("null");
         return Ok(());
     }
     match ty {
