@@ -13,7 +13,7 @@ class Server:
     """`with Server() as server:` starts a server: CQL at `server.host` and `server.port`, SQL at `server.sql_port`.
 
     Its working directory is `server.folder`, with the data in `fairlane-data`, the default. Without a password, the server
-    generates one. After `server.crash()`, `server.start()` opens the same data.
+    generates one. After `server.crash()`, `server.start()` opens the same data, and so does `server.restart()`.
     """
 
     def __init__(self, password=PASSWORD, memory="256MiB", flags=(), variables=None):
@@ -59,6 +59,13 @@ class Server:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
+
+    def restart(self):
+        """Shuts the server down by SIGTERM and starts it with the same data. `listen` must name a port, so that it has the same."""
+        self.process.terminate()
+        assert self.process.wait(PATIENCE_S) == 0, f"the server ended with {self.process.returncode}"
+        self.process.stdout.close()
+        self.start()
 
     def __exit__(self, *failure):
         self.process.terminate()
