@@ -3,16 +3,18 @@
 //! there once.
 //!
 //! A script is one test. It starts the server of `FAIRLANE_BIN` with its own ports and folder, and
-//! exits with 0 if it passes. The Rust example of docs/getting-started.md is one of the programs in
-//! `FAIRLANE_EXAMPLES`. Files whose names start with `_` are shared by scripts and are not run;
-//! those in folders have tools of their own (`cargo xtask spark`).
+//! exits with 0 if it passes. Without the tool chain that it needs, it prints "not tried" and the
+//! reason, and passes too. The Rust programs are in the folder `FAIRLANE_EXAMPLES`, and
+//! cassandra-stress in `FAIRLANE_STRESS`. Files whose names start with `_` are shared by scripts
+//! and are not run. Those in folders belong to a script, or have tools of their own
+//! (`cargo xtask spark`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use crate::files::{list, name, read};
-use crate::{BUILD_TIMEOUT, cargo, child, debian, target};
+use crate::{BUILD_TIMEOUT, cargo, child, debian, stress, target};
 
 /// Timeout of the installation of clients, over a slow network.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
@@ -29,13 +31,14 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     }
     let built = build(root)?;
     let python = python(root)?;
+    let stress = stress::fetch(root)?.unwrap_or_default();
     for script in &scripts {
         println!("      {}", name(script));
         let mut command = Command::new(&python);
         // Scripts start the programs of the environment (`cqlsh`).
         command.arg(script).current_dir(root).env("PATH", path_with(&python));
         command.env("FAIRLANE_BIN", built.join("fairlane")).env("FAIRLANE_EXAMPLES", built.join("examples"));
-        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("FAIRLANE_STRESS", &stress).env("PYTHONDONTWRITEBYTECODE", "1");
         child::run(&mut command, SCRIPT_TIMEOUT)?;
     }
     Ok(())

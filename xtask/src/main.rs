@@ -86,7 +86,7 @@ const STEPS: [TestStep; 13] = [
     },
     TestStep {
         name: "clients",
-        what: "cqlsh, Python and the examples of the documents against the built server",
+        what: "drivers, cqlsh, tools and the examples of the documents against the built server",
         builds: true,
         run: clients::check,
     },

@@ -90,14 +90,12 @@ impl StressOptions {
 /// `cargo xtask stress FLAGS`.
 pub(crate) fn run(root: &Path, flags: &[&str]) -> TaskResult {
     let options = StressOptions::parse(flags)?;
-    if !["java", "mvn"].into_iter().all(is_installed) {
+    if !has_tools() {
         println!("not tried: Java and Maven are needed");
         return Ok(());
     }
     let cpus = Cpus::divide(options.cores)?;
-    let folder = target::folder(root).join("cassandra-stress");
-    std::fs::create_dir_all(&folder)
-        .map_err(|error| format!("{} cannot be created: {error}.", folder.display()))?;
+    let folder = folder(root)?;
     let tool = Stress::new(&folder, &cpus.loads, options.rows(), !options.is_quick)?;
     let python = clients::python(root)?;
     let binary = binary(root)?;
@@ -113,6 +111,26 @@ pub(crate) fn run(root: &Path, flags: &[&str]) -> TaskResult {
     options.out.map_or(Ok(()), |out| {
         std::fs::write(&out, text).map_err(|error| format!("{} cannot be written: {error}.", out.display()))
     })
+}
+
+/// Returns the folder of the fetched tool, or `None` without Java or Maven.
+pub(crate) fn fetch(root: &Path) -> Result<Option<PathBuf>, String> {
+    if !has_tools() {
+        return Ok(None);
+    }
+    tool::fetch(&folder(root)?).map(Some)
+}
+
+fn has_tools() -> bool {
+    ["java", "mvn"].into_iter().all(is_installed)
+}
+
+/// Returns the folder for the tool and its logs. Creates it.
+fn folder(root: &Path) -> Result<PathBuf, String> {
+    let folder = target::folder(root).join("cassandra-stress");
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| format!("{} cannot be created: {error}.", folder.display()))?;
+    Ok(folder)
 }
 
 /// The tool and the server under its load.

@@ -11,8 +11,8 @@ use crate::child;
 
 const NAME: &str = "apache-cassandra-4.0-alpha2";
 const ARTIFACT: &str = "org.apache.cassandra:apache-cassandra:4.0-alpha2:tar.gz:bin";
-/// Parts of the archive that the tool needs.
-const PARTS: [&str; 3] = ["lib", "conf", "tools/lib"];
+/// Parts of the archive that the tool needs, with its examples of profiles.
+const PARTS: [&str; 3] = ["lib", "conf", "tools"];
 /// Timeout of a download of 51 MiB over a slow network.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -42,28 +42,38 @@ pub(super) struct Stress {
     warms_up: bool,
 }
 
+/// Downloads and unpacks the tool into `folder`, once, and returns its own folder.
+pub(super) fn fetch(folder: &Path) -> Result<PathBuf, String> {
+    let home = folder.join(NAME);
+    if home.join("tools/cqlstress-example.yaml").exists() {
+        return Ok(home);
+    }
+    println!("      fetching {ARTIFACT}");
+    let output = format!("-DoutputDirectory={}", folder.display());
+    let mut fetch = Command::new("mvn");
+    fetch.args(["-B", "-q", "dependency:copy", &format!("-Dartifact={ARTIFACT}"), &output]);
+    child::run(&mut fetch, FETCH_TIMEOUT)?;
+    // Renamed in the end, so that an incomplete folder is not used.
+    let (archive, unpacked) = (folder.join(format!("{NAME}-bin.tar.gz")), folder.join("unpacked"));
+    let failed = |error| format!("{} cannot be written: {error}.", folder.display());
+    std::fs::create_dir_all(&unpacked).map_err(failed)?;
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xzf").arg(&archive).arg("-C").arg(&unpacked);
+    unpack.args(PARTS.map(|part| format!("{NAME}/{part}")));
+    child::run(&mut unpack, UNPACK_TIMEOUT)?;
+    if home.exists() {
+        std::fs::remove_dir_all(&home).map_err(failed)?;
+    }
+    std::fs::rename(unpacked.join(NAME), &home).map_err(failed)?;
+    // Maven keeps a copy of its own.
+    std::fs::remove_dir(&unpacked).and_then(|()| std::fs::remove_file(&archive)).map_err(failed)?;
+    Ok(home)
+}
+
 impl Stress {
-    /// Downloads and unpacks the tool into `folder`, once.
+    /// Fetches the tool into `folder`.
     pub(super) fn new(folder: &Path, cpus: &[usize], rows: u64, warms_up: bool) -> Result<Stress, String> {
-        let home = folder.join(NAME);
-        if !home.exists() {
-            println!("      fetching {ARTIFACT}");
-            let output = format!("-DoutputDirectory={}", folder.display());
-            let mut fetch = Command::new("mvn");
-            fetch.args(["-B", "-q", "dependency:copy", &format!("-Dartifact={ARTIFACT}"), &output]);
-            child::run(&mut fetch, FETCH_TIMEOUT)?;
-            // Renamed in the end, so that an incomplete folder is not used.
-            let (archive, unpacked) = (folder.join(format!("{NAME}-bin.tar.gz")), folder.join("unpacked"));
-            let failed = |error| format!("{} cannot be written: {error}.", folder.display());
-            std::fs::create_dir_all(&unpacked).map_err(failed)?;
-            let mut unpack = Command::new("tar");
-            unpack.arg("-xzf").arg(&archive).arg("-C").arg(&unpacked);
-            unpack.args(PARTS.map(|part| format!("{NAME}/{part}")));
-            child::run(&mut unpack, UNPACK_TIMEOUT)?;
-            std::fs::rename(unpacked.join(NAME), &home).map_err(failed)?;
-            // Maven keeps a copy of its own.
-            std::fs::remove_dir(&unpacked).and_then(|()| std::fs::remove_file(&archive)).map_err(failed)?;
-        }
+        let home = fetch(folder)?;
         let cpus = cpus::list(cpus);
         Ok(Stress { home, folder: folder.to_owned(), cpus, rows, warms_up })
     }
