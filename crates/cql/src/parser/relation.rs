@@ -1,7 +1,7 @@
 //! Parser of WHERE and IF.
 
 use super::{Parser, Result};
-use crate::ast::{AssignmentTarget, CompareOp, Condition, IfClause, InValues, Relation, Test};
+use crate::ast::{AssignmentTarget, CompareOp, Condition, IfClause, InValues, Relation, Term, Test};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
@@ -68,10 +68,34 @@ impl Parser<'_> {
         }
         let columns = self.parenthesized(Parser::identifier)?;
         if self.eat_word("IN") {
-            return Ok(Relation::TupleIn { columns, values: self.in_values()? });
+            return Ok(Relation::TupleIn { columns, values: self.in_tuples()? });
         }
         let op = self.compare_op()?;
-        Ok(Relation::Tuple { columns, op, value: self.term()? })
+        Ok(Relation::Tuple { columns, op, value: self.tuple_or_marker()? })
+    }
+
+    /// Parses `(1, 2)`, or a marker for the whole tuple.
+    fn tuple_or_marker(&mut self) -> Result<Term> {
+        match self.current.kind {
+            TokenKind::LeftParen => Ok(Term::Tuple(self.parenthesized(Parser::term)?)),
+            TokenKind::Question | TokenKind::Colon => self.marker(),
+            _ => Err(self.expected("'(' or a bind marker")),
+        }
+    }
+
+    /// Parses the values of an IN of several columns: a marker for the list, or a list of tuples, or
+    /// of markers for tuples.
+    fn in_tuples(&mut self) -> Result<InValues> {
+        if self.current.kind != TokenKind::LeftParen {
+            return self.in_values();
+        }
+        let are_markers = matches!(self.peek().kind, TokenKind::Question | TokenKind::Colon);
+        let tuples = self.parenthesized_or_empty(|parser| match parser.current.kind {
+            TokenKind::LeftParen if are_markers => Err(parser.expected("a bind marker")),
+            TokenKind::Question | TokenKind::Colon if !are_markers => Err(parser.expected("'('")),
+            _ => parser.tuple_or_marker(),
+        })?;
+        Ok(InValues::List(tuples))
     }
 
     fn in_values(&mut self) -> Result<InValues> {

@@ -369,6 +369,10 @@ impl Generator {
         }
     }
 
+    fn tuple(&mut self) -> Term {
+        Term::Tuple(self.some(1, |g| g.term(1)))
+    }
+
     fn relation(&mut self) -> Relation {
         let column = self.name();
         match self.random.index(10) {
@@ -378,8 +382,20 @@ impl Generator {
             3 => Relation::ContainsKey { column, key: self.term(1) },
             4 => Relation::Like { column, pattern: self.term(1) },
             5 => Relation::IsNotNull { column },
-            6 => Relation::Tuple { columns: self.names(), op: self.compare_op(), value: self.term(2) },
-            7 => Relation::TupleIn { columns: self.names(), values: self.in_values() },
+            6 => {
+                let (columns, op) = (self.names(), self.compare_op());
+                let value = if self.chance() { self.marker() } else { self.tuple() };
+                Relation::Tuple { columns, op, value }
+            }
+            7 => {
+                let columns = self.names();
+                let values = match self.random.index(3) {
+                    0 => InValues::Marker(self.marker()),
+                    1 => InValues::List(self.some(0, Generator::marker)),
+                    _ => InValues::List(self.some(0, Generator::tuple)),
+                };
+                Relation::TupleIn { columns, values }
+            }
             8 => Relation::Token { columns: self.names(), op: self.compare_op(), value: self.term(2) },
             _ => Relation::Compare { column, op: self.compare_op(), value: self.term(2) },
         }

@@ -8,7 +8,8 @@ use schema::{CqlType, TableDef, value};
 
 use crate::bind::choice::Choice;
 use crate::bind::elements;
-use crate::bind::term::Bind;
+use crate::bind::term::{Bind, Given};
+use crate::bind::tuple::TupleBind;
 
 /// Comparison that rows must pass.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Filter {
 pub(crate) enum Test {
     /// Comparison with one value.
     Compare(CompareOp, Bind),
+    /// Equality with the value of a tuple at this position.
+    Field(TupleBind, usize),
     /// Membership in a list of values.
     In(Choice),
     /// Membership of this value in the collection.
@@ -57,23 +60,39 @@ impl Filter {
     pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
         match &self.test {
             Test::Compare(_, bind) | Test::Contains(bind) | Test::ContainsKey(bind) => bind.size(values),
+            Test::Field(tuple, _) => tuple.size(values),
             Test::In(choice) => choice.size(values).1,
             Test::Entry(key, bind) => key.size(values) + bind.size(values),
         }
     }
 
+    /// Returns true if it is an equality with one value.
+    pub(crate) fn is_equality(&self) -> bool {
+        matches!(self.test, Test::Compare(CompareOp::Eq, _) | Test::Field(..))
+    }
+
     /// Binds the values of one execution.
     pub(crate) fn bound(&self, def: &TableDef, values: &[Value<'_>]) -> Result<BoundFilter, Error> {
-        let one = |bind: &Bind| Ok::<_, Error>(bind.required(values)?.into_owned());
+        let column = &def.columns[self.column].name;
+        let one = |bind: &Bind, what: &str| match bind.get(values)? {
+            Given::Bytes(bytes) => Ok(bytes.into_owned()),
+            Given::Null => Err(Error::Invalid(format!("Unsupported null {what} for column {column}"))),
+            Given::Unset => Err(Error::Invalid(format!("Unsupported unset {what} for column {column}"))),
+        };
         let test = match &self.test {
-            Test::Compare(op, bind) => BoundTest::Compare(*op, one(bind)?),
+            Test::Compare(op, bind) => BoundTest::Compare(*op, one(bind, "value")?),
+            Test::Field(tuple, at) => {
+                let null = |column: &str| format!("Unsupported null value for column {column}");
+                let mut fields = tuple.required(values, null)?;
+                BoundTest::Compare(CompareOp::Eq, fields.swap_remove(*at).into_owned())
+            }
             Test::In(choice) => {
                 let all = choice.values(values)?.into_iter().map(std::borrow::Cow::into_owned).collect();
                 BoundTest::In(in_order(&def.columns[self.column].ty, all))
             }
-            Test::Contains(bind) => BoundTest::Contains(one(bind)?),
-            Test::ContainsKey(bind) => BoundTest::ContainsKey(one(bind)?),
-            Test::Entry(key, bind) => BoundTest::Entry(one(key)?, one(bind)?),
+            Test::Contains(bind) => BoundTest::Contains(one(bind, "value")?),
+            Test::ContainsKey(bind) => BoundTest::ContainsKey(one(bind, "value")?),
+            Test::Entry(key, bind) => BoundTest::Entry(one(key, "map key")?, one(bind, "map value")?),
         };
         Ok(BoundFilter { column: self.column, test })
     }

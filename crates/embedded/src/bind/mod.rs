@@ -11,3 +11,4 @@ pub(crate) mod select;
 pub(crate) mod show;
 pub(crate) mod slice;
 pub(crate) mod term;
+pub(crate) mod tuple;

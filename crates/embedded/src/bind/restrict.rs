@@ -1,18 +1,31 @@
-//! WHERE clauses, sorted by the use of each relation: to name partitions, to bound a slice, or to
-//! filter rows.
+//! WHERE clauses, sorted by the use of each relation: to name partitions, to choose and to bound
+//! clustering keys, or to filter rows.
 //!
-//! A column takes one `=` or `IN`, or one lower and one upper bound. More are rejected with
-//! Cassandra's texts. The result is therefore bounded by the columns, even if a client sends more
-//! relations.
+//! 1. Each relation becomes a [`Restriction`] of one column or of several, in the order of the
+//!    statement.
+//! 2. Restrictions of the same columns are merged ([`merge::Merged`]).
+//! 3. The statement's rules for partition keys, clustering keys and other columns are checked.
+//! 4. Choices of all partition key columns name partitions. Choices of the first clustering
+//!    columns, and bounds on those after them, become ranges of clustering keys. All others filter
+//!    rows.
+//!
+//! Texts and their order are Cassandra's. The result is bounded by the columns and the length of
+//! the statement.
 
-use cql::ast::{CompareOp, InValues, Relation, Term};
+mod merge;
+mod restriction;
+
+use cql::ast::{CompareOp, Relation};
 use engine::Error;
-use schema::{ColumnDef, CqlType, TableDef};
+use schema::{CqlType, TableDef};
 
-use crate::bind::choice::Choice;
+use crate::bind::choice::{Choice, Cost, plus, times};
 use crate::bind::filter::{Filter, Test};
 use crate::bind::names::TableNames;
+use crate::bind::slice::SliceBound;
 use crate::bind::term::{Bind, Binder};
+use merge::Merged;
+use restriction::{Kind, Restriction, Tokens};
 
 /// A bound on tokens.
 pub(crate) type TokenBound = (CompareOp, Bind);
@@ -24,120 +37,96 @@ pub(crate) struct Restrictions {
     pub(crate) partition: Vec<Choice>,
     /// Values of a prefix of the clustering columns.
     pub(crate) clustering: Vec<Choice>,
-    /// Bounds on the clustering column after that prefix.
-    pub(crate) range: Vec<(CompareOp, Bind)>,
+    /// Bounds on the clustering columns after that prefix: at most one lower and one upper one.
+    pub(crate) range: Vec<SliceBound>,
     /// Bounds on the token.
     pub(crate) tokens: Vec<TokenBound>,
     /// All other relations.
     pub(crate) filters: Vec<Filter>,
 }
 
+/// Statement of a WHERE clause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// SELECT. With `statics` alone it selects static columns and parts of the partition key.
+    Select { statics: bool, allow_filtering: bool },
+    /// SELECT from a virtual table: every relation is a filter.
+    Virtual,
+    /// UPDATE. With `statics` alone it changes and tests static columns.
+    Update { statics: bool },
+    /// DELETE. With `statics` alone it deletes and tests static columns.
+    Delete { statics: bool },
+}
+
+/// Cassandra's text for a SELECT that needs ALLOW FILTERING.
+pub(crate) const NEEDS_FILTERING: &str = "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. \
+     If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING";
+
 impl Restrictions {
-    /// Returns true if a key column has an IN.
+    /// Returns true if a key column has an IN, or if bounds are tuples, which may be several slices:
+    /// the rows and slices of each execution are then counted first.
     pub(crate) fn has_in(&self) -> bool {
-        self.partition.iter().chain(&self.clustering).any(|choice| !matches!(choice, Choice::One(_)))
+        self.partition.iter().chain(&self.clustering).any(|choice| !choice.is_one())
+            || self.range.iter().any(|bound| bound.value.width() > 1)
     }
 
-    /// Returns true if a clustering column is restricted.
+    /// Returns true if keys of rows, or bounds on them, are given.
     pub(crate) fn names_rows(&self) -> bool {
         !self.clustering.is_empty() || !self.range.is_empty()
     }
 
-    /// Returns true if a filter compares the column with this index by `=`.
-    pub(crate) fn filters_by_equality(&self, column: usize) -> bool {
-        let is_equality = |test: &Test| matches!(test, Test::Compare(CompareOp::Eq, _));
-        self.filters.iter().any(|filter| filter.column == column && is_equality(&filter.test))
+    /// Returns the number of clustering columns whose values are given.
+    pub(crate) fn chosen(&self) -> usize {
+        self.clustering.iter().map(Choice::width).sum()
+    }
+
+    /// Returns true if this clustering column is restricted by `=`.
+    pub(crate) fn is_equal(&self, def: &TableDef, clustering: usize) -> bool {
+        let mut last = 0;
+        for choice in &self.clustering {
+            last += choice.width();
+            if clustering < last {
+                return choice.is_one();
+            }
+        }
+        let column = def.partition_key().count() + clustering;
+        self.filters.iter().any(|filter| filter.column == column && filter.is_equality())
+    }
+
+    /// Returns the number of slices that one execution reads or deletes in each partition, and their
+    /// bytes, from the lengths of the values alone.
+    ///
+    /// # Errors
+    /// Returns an error if a count overflows.
+    pub(crate) fn slices(&self, def: &TableDef, values: &[engine::Value<'_>]) -> Result<Cost, Error> {
+        let prefixes = Cost::of(&self.clustering, values)?;
+        let (mut count, mut bytes) = (1, 0);
+        for bound in &self.range {
+            let ranges = bound.ranges(def, self.chosen());
+            count = plus(count, ranges - 1)?;
+            bytes = plus(bytes, times(ranges, bound.value.size(values))?)?;
+        }
+        let bytes = plus(times(prefixes.bytes, count)?, times(prefixes.count, bytes)?)?;
+        Ok(Cost { count: times(prefixes.count, count)?, bytes })
     }
 
     /// Returns the number of constants in INs.
     pub(crate) fn listed(&self) -> usize {
-        let choices = self.partition.iter().chain(&self.clustering).map(Choice::listed);
-        let filters = self.filters.iter().map(|filter| match &filter.test {
-            Test::In(choice) => choice.listed(),
-            _ => 0,
-        });
-        choices.chain(filters).sum()
+        self.choices().map(Choice::listed).sum()
     }
 
     /// Returns true if an IN, of a key column or another, has a list that comes with the request.
     pub(crate) fn has_lists(&self) -> bool {
+        self.choices().any(Choice::is_listed)
+    }
+
+    fn choices(&self) -> impl Iterator<Item = &Choice> {
         let of_filters = self.filters.iter().filter_map(|filter| match &filter.test {
             Test::In(choice) => Some(choice),
             _ => None,
         });
-        let mut choices = self.partition.iter().chain(&self.clustering).chain(of_filters);
-        choices.any(|choice| matches!(choice, Choice::Listed(_)))
+        self.partition.iter().chain(&self.clustering).chain(of_filters)
     }
-}
-
-/// Restrictions of one column, or of the token, found so far.
-#[derive(Clone, Copy, Default, Debug)]
-struct Restricted {
-    equal: bool,
-    one_of: bool,
-    start: bool,
-    end: bool,
-}
-
-impl Restricted {
-    /// Adds a comparison.
-    ///
-    /// # Errors
-    /// Returns Cassandra's text if it cannot be combined with earlier ones.
-    fn compare(&mut self, name: &str, op: CompareOp) -> Result<(), Error> {
-        let seen = match op {
-            CompareOp::Eq => {
-                self.reject_after_choice(name)?;
-                if self.start || self.end {
-                    return reject_both(name);
-                }
-                &mut self.equal
-            }
-            CompareOp::NotEq => return Ok(()),
-            CompareOp::Greater | CompareOp::GreaterEq => {
-                self.reject_after_choice(name)?;
-                &mut self.start
-            }
-            CompareOp::Less | CompareOp::LessEq => {
-                self.reject_after_choice(name)?;
-                &mut self.end
-            }
-        };
-        if std::mem::replace(seen, true) {
-            let bound = if is_lower(op) { "start" } else { "end" };
-            return Err(Error::Invalid(format!(
-                "More than one restriction was found for the {bound} bound on {name}"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Adds an IN. Its errors are those of [`Restricted::compare`].
-    fn one_of(&mut self, name: &str) -> Result<(), Error> {
-        self.reject_after_choice(name)?;
-        if self.start || self.end {
-            return reject_both(name);
-        }
-        self.one_of = true;
-        Ok(())
-    }
-
-    fn reject_after_choice(&self, name: &str) -> Result<(), Error> {
-        let kind = match self {
-            Restricted { equal: true, .. } => "an Equal",
-            Restricted { one_of: true, .. } => "a IN",
-            _ => return Ok(()),
-        };
-        Err(Error::Invalid(format!(
-            "{name} cannot be restricted by more than one relation if it includes {kind}"
-        )))
-    }
-}
-
-fn reject_both<T>(name: &str) -> Result<T, Error> {
-    Err(Error::Invalid(format!(
-        "Column \"{name}\" cannot be restricted by both an equality and an inequality relation"
-    )))
 }
 
 /// Returns true for a lower bound.
@@ -145,187 +134,196 @@ pub(crate) fn is_lower(op: CompareOp) -> bool {
     matches!(op, CompareOp::Greater | CompareOp::GreaterEq)
 }
 
-/// Sorts the relations of a WHERE over a table. With `all_filter` every relation is a filter
-/// (virtual tables).
+/// Prepares the relations of a WHERE over a table.
 pub(crate) fn restrict(
     names: &TableNames,
     relations: &[Relation],
     binder: &mut Binder,
-    all_filter: bool,
+    purpose: Purpose,
 ) -> Result<Restrictions, Error> {
-    let mut sorting = Sorting {
-        names,
-        binder,
-        tests: Vec::with_capacity(relations.len()),
-        restricted: vec![Restricted::default(); names.def.columns.len()],
-        tokens: Vec::new(),
-        token: Restricted::default(),
-    };
+    let def = &names.def;
+    let (mut merged, mut tokens) = (Merged::new(def, purpose.allows_filtering()), Tokens::default());
     for relation in relations {
-        sorting.add(relation)?;
+        let contains = match relation {
+            Relation::Contains { .. } => Some("CONTAINS"),
+            Relation::ContainsKey { .. } => Some("CONTAINS KEY"),
+            _ => None,
+        };
+        if let (Some(contains), Some(write)) = (contains, purpose.write()) {
+            return Err(Error::Invalid(format!("Cannot use {write} with {contains}")));
+        }
+        match relation {
+            Relation::Token { columns, op, value } => {
+                tokens.add(names, columns, *op, value, relation, binder)?
+            }
+            _ => merged.add(Restriction::of(names, relation, binder)?)?,
+        }
     }
-    let Sorting { tests, restricted, tokens, .. } = sorting;
-    let mut out = Restrictions { tokens, ..Restrictions::default() };
-    let tests = match all_filter {
-        true => tests,
-        false => take_keys(&names.def, &restricted, tests, &mut out),
-    };
-    out.filters = tests.into_iter().map(|(column, test)| Filter { column, test }).collect();
+    let mut out = Restrictions { tokens: tokens.bounds, ..Restrictions::default() };
+    if purpose == Purpose::Virtual {
+        merged.into_sorted().into_iter().try_for_each(|restriction| restriction.filter(&mut out.filters))?;
+        return Ok(out);
+    }
+    let checks = Checks { def, merged: &merged, purpose };
+    checks.partition_key(!out.tokens.is_empty())?;
+    checks.clustering_key()?;
+    checks.others()?;
+    sort(def, merged, &mut out)?;
     Ok(out)
 }
 
-/// Relations of a WHERE, bound so far.
-struct Sorting<'a> {
-    names: &'a TableNames,
-    binder: &'a mut Binder,
-    /// Tests of columns, by their index.
-    tests: Vec<(usize, Test)>,
-    /// Restrictions of each column.
-    restricted: Vec<Restricted>,
-    tokens: Vec<TokenBound>,
-    /// Restrictions of the token.
-    token: Restricted,
+/// Sorts restrictions by their use.
+fn sort(def: &TableDef, merged: Merged<'_>, out: &mut Restrictions) -> Result<(), Error> {
+    let partition = def.partition_key().count();
+    let clustering = partition + def.clustering().count();
+    let is_named = (0..partition).all(|column| merged.is_chosen(column));
+    // The first clustering column whose values are not given.
+    let mut next = partition;
+    // Restrictions are in the order of their first columns.
+    for restriction in merged.into_sorted() {
+        let first = restriction.columns.start;
+        let is_of_slice = (partition..clustering).contains(&first) && first == next;
+        match restriction.kind {
+            Kind::Choice(choice) if first < partition && is_named => out.partition.push(choice),
+            Kind::Choice(choice) if is_of_slice => {
+                next = restriction.columns.end;
+                out.clustering.push(choice);
+            }
+            Kind::Bounds(bounds) if is_of_slice => out.range = bounds,
+            kind => Restriction { kind, ..restriction }.filter(&mut out.filters)?,
+        }
+    }
+    Ok(())
 }
 
-impl Sorting<'_> {
-    fn add(&mut self, relation: &Relation) -> Result<(), Error> {
-        match relation {
-            Relation::Compare { column, op, value } => self.compare(column, *op, value),
-            Relation::Contains { column, value } => self.contains(column, value),
-            Relation::ContainsKey { column, key } => self.contains_key(column, key),
-            Relation::Element { column, key, op, value } => self.element(column, key, *op, value),
-            Relation::In { column, values } => self.one_of(column, values),
-            Relation::Token { columns, op, value } => self.token(columns, *op, value),
-            _ => Err(Error::Invalid(
-                "This kind of relation (tuples of columns, LIKE, IS NOT NULL) is not supported yet".into(),
-            )),
+impl Purpose {
+    fn allows_filtering(self) -> bool {
+        matches!(self, Purpose::Select { allow_filtering: true, .. } | Purpose::Virtual)
+    }
+
+    /// Returns the name of a statement that writes. `None` for a SELECT.
+    fn write(self) -> Option<&'static str> {
+        match self {
+            Purpose::Select { .. } | Purpose::Virtual => None,
+            Purpose::Update { .. } => Some("UPDATE"),
+            Purpose::Delete { .. } => Some("DELETE"),
         }
     }
 
-    fn compare(&mut self, column: &str, op: CompareOp, value: &Term) -> Result<(), Error> {
-        let (at, column) = self.names.find(column)?;
-        check_comparable(column, sign(op))?;
-        if is_bound(op)
-            && let Some(what) = with_duration(&column.ty)
-        {
-            let what = if what == "durations" { "duration columns" } else { what };
-            return Err(Error::Invalid(format!("Slice restrictions are not supported on {what}")));
-        }
-        self.restricted[at].compare(&column.name, op)?;
-        let bind = self.binder.bind(&column.name, &column.ty, value)?;
-        self.tests.push((at, Test::Compare(op, bind)));
-        Ok(())
+    /// Returns true if it is about static columns alone.
+    fn is_of_statics(self) -> bool {
+        matches!(
+            self,
+            Purpose::Select { statics: true, .. }
+                | Purpose::Update { statics: true }
+                | Purpose::Delete { statics: true }
+        )
     }
+}
 
-    fn contains(&mut self, column: &str, value: &Term) -> Result<(), Error> {
-        let (at, column) = self.names.find(column)?;
-        let (name, inner) = (&column.name, column.ty.thawed().inner());
-        let element = inner
-            .last()
-            .filter(|_| column.ty.is_collection())
-            .ok_or_else(|| Error::Invalid(format!("Cannot use CONTAINS on non-collection column {name}")))?;
-        self.tests.push((at, Test::Contains(self.binder.bind(&format!("value({name})"), element, value)?)));
-        Ok(())
-    }
+/// Rules of a statement for its restrictions.
+struct Checks<'a> {
+    def: &'a TableDef,
+    merged: &'a Merged<'a>,
+    purpose: Purpose,
+}
 
-    fn contains_key(&mut self, column: &str, key: &Term) -> Result<(), Error> {
-        let (at, column) = self.names.find(column)?;
-        let name = &column.name;
-        let CqlType::Map(of, _) = column.ty.thawed() else {
-            return Err(Error::Invalid(format!("Cannot use CONTAINS KEY on non-map column {name}")));
+impl Checks<'_> {
+    fn partition_key(&self, has_tokens: bool) -> Result<(), Error> {
+        let columns = 0..self.def.partition_key().count();
+        let is_chosen = |column: usize| self.merged.is_chosen(column);
+        let is_restricted = |column: &usize| self.merged.is_restricted(*column);
+        let Some(write) = self.purpose.write() else {
+            let needs_filtering =
+                columns.clone().any(|at| is_restricted(&at)) && !columns.clone().all(is_chosen);
+            return match needs_filtering && !self.purpose.allows_filtering() {
+                true => Err(Error::Invalid(NEEDS_FILTERING.into())),
+                false => Ok(()),
+            };
         };
-        self.tests.push((at, Test::ContainsKey(self.binder.bind(&format!("key({name})"), of, key)?)));
-        Ok(())
-    }
-
-    fn element(&mut self, column: &str, key: &Term, op: CompareOp, value: &Term) -> Result<(), Error> {
-        let (at, column) = self.names.find(column)?;
-        let name = &column.name;
-        let CqlType::Map(of, values) = column.ty.thawed() else {
-            return Err(Error::Invalid(format!("Column {name} cannot be used as a map")));
-        };
-        if op != CompareOp::Eq {
-            return Err(Error::Invalid("Only EQ relations are supported on map entries".into()));
+        if has_tokens {
+            return Err(Error::Invalid(format!(
+                "The token function cannot be used in WHERE clauses for {write} statements"
+            )));
         }
-        let key = self.binder.bind(&format!("key({name})"), of, key)?;
-        self.tests.push((at, Test::Entry(key, self.binder.bind(&format!("value({name})"), values, value)?)));
+        if !columns.clone().all(|at| is_restricted(&at)) {
+            let missing = self.unrestricted(columns);
+            return Err(Error::Invalid(format!("Some partition key parts are missing: {missing}")));
+        }
+        if !columns.clone().all(is_chosen) {
+            return Err(Error::Invalid(format!(
+                "Only EQ and IN relation are supported on the partition key (unless you use the token() function) \
+                 for {write} statements"
+            )));
+        }
         Ok(())
     }
 
-    fn one_of(&mut self, column: &str, values: &InValues) -> Result<(), Error> {
-        let (at, column) = self.names.find(column)?;
-        check_comparable(column, "IN")?;
-        self.restricted[at].one_of(&column.name)?;
-        let choice = match values {
-            InValues::List(terms) => Choice::Some(self.binder.bind_all(&column.name, &column.ty, terms)?),
-            InValues::Marker(term) => {
-                Choice::Listed(self.binder.bind_list(&column.name, &column.ty, term)?)
+    fn clustering_key(&self) -> Result<(), Error> {
+        let partition = self.def.partition_key().count();
+        let columns = partition..partition + self.def.clustering().count();
+        let is_restricted = |column: &usize| self.merged.is_restricted(*column);
+        if self.purpose.is_of_statics() && columns.clone().any(|at| is_restricted(&at)) {
+            return Err(Error::Invalid(match self.purpose.write() {
+                Some(write) => format!(
+                    "Invalid restrictions on clustering columns since the {write} statement modifies only static \
+                     columns"
+                ),
+                None => "Cannot restrict clustering columns when selecting only static columns".into(),
+            }));
+        }
+        if let Purpose::Update { statics } = self.purpose {
+            if columns.clone().any(|at| is_restricted(&at) && !self.merged.is_chosen(at)) {
+                return Err(Error::Invalid(
+                    "Slice restrictions are not supported on the clustering columns in UPDATE statements"
+                        .into(),
+                ));
             }
-        };
-        self.tests.push((at, Test::In(choice)));
-        Ok(())
-    }
-
-    fn token(&mut self, columns: &[String], op: CompareOp, value: &Term) -> Result<(), Error> {
-        if !columns.iter().eq(self.names.def.partition_key().map(|c| &c.name)) {
+            if !statics && !columns.clone().all(|at| is_restricted(&at)) {
+                let missing = self.unrestricted(columns);
+                return Err(Error::Invalid(format!("Some clustering keys are missing: {missing}")));
+            }
+            return Ok(());
+        }
+        if self.purpose.allows_filtering() {
+            return Ok(());
+        }
+        if columns.clone().any(|at| self.merged.is_contained(at)) {
             return Err(Error::Invalid(
-                "The token function arguments must be in the partition key order, and all of it".into(),
+                "Clustering columns can only be restricted with CONTAINS with a secondary index or filtering"
+                    .into(),
             ));
         }
-        if op == CompareOp::NotEq {
-            return Err(Error::Invalid("Unsupported \"!=\" relation on token".into()));
-        }
-        self.token.compare(&columns.join(", "), op)?;
-        self.tokens.push((op, self.binder.bind("partition key token", &CqlType::BigInt, value)?));
-        Ok(())
-    }
-}
-
-/// Takes the relations that name partitions and slices. Returns the others.
-fn take_keys(
-    def: &TableDef,
-    restricted: &[Restricted],
-    tests: Vec<(usize, Test)>,
-    out: &mut Restrictions,
-) -> Vec<(usize, Test)> {
-    let has_choice = |column: usize| restricted[column].equal || restricted[column].one_of;
-    let partition = def.partition_key().count();
-    if !(0..partition).all(has_choice) {
-        return tests;
-    }
-    let keys = partition + def.clustering().count();
-    let chosen = (partition..keys).find(|column| !has_choice(*column)).unwrap_or(keys);
-    let mut choices: Vec<Option<Choice>> = vec![None; chosen];
-    let mut others = Vec::new();
-    for (column, test) in tests {
-        match test {
-            Test::In(choice) if column < chosen => choices[column] = Some(choice),
-            Test::Compare(CompareOp::Eq, bind) if column < chosen => {
-                choices[column] = Some(Choice::One(bind))
-            }
-            Test::Compare(op, bind) if column == chosen && chosen < keys && is_bound(op) => {
-                out.range.push((op, bind));
-            }
-            test => others.push((column, test)),
+        let name = |at: usize| &self.def.columns[at].name;
+        let gap =
+            columns.clone().zip(columns.filter(is_restricted)).find(|(at, restricted)| at != restricted);
+        match gap {
+            Some((skipped, restricted)) => Err(Error::Invalid(format!(
+                "PRIMARY KEY column \"{}\" cannot be restricted as preceding column \"{}\" is not restricted",
+                name(restricted),
+                name(skipped)
+            ))),
+            None => Ok(()),
         }
     }
-    let mut choices = choices.into_iter().map(|choice| choice.expect("each of these columns has a choice"));
-    out.partition = choices.by_ref().take(partition).collect();
-    out.clustering = choices.collect();
-    others
-}
 
-/// Rejects a comparison of a column of elements as a whole.
-fn check_comparable(column: &ColumnDef, sign: &str) -> Result<(), Error> {
-    let (name, ty) = (&column.name, &column.ty);
-    match ty.is_multi_cell() {
-        true if ty.is_collection() => Err(Error::Invalid(format!(
-            "Collection column '{name}' ({ty}) cannot be restricted by a '{sign}' relation"
-        ))),
-        true => Err(Error::Invalid(format!(
-            "Non-frozen UDT column '{name}' ({ty}) cannot be restricted by any relation"
-        ))),
-        false => Ok(()),
+    fn others(&self) -> Result<(), Error> {
+        let keys = self.def.partition_key().count() + self.def.clustering().count();
+        let others = self.merged.restricted_from(keys);
+        let mut names: Vec<&str> = others.map(|at| self.def.columns[at].name.as_str()).collect();
+        if names.is_empty() || self.purpose.allows_filtering() {
+            return Ok(());
+        }
+        names.sort_unstable();
+        Err(Error::Invalid(match self.purpose.write() {
+            Some(_) => format!("Non PRIMARY KEY columns found in where clause: {} ", names.join(", ")),
+            None => NEEDS_FILTERING.into(),
+        }))
+    }
+
+    fn unrestricted(&self, columns: std::ops::Range<usize>) -> String {
+        let columns = columns.filter(|at| !self.merged.is_restricted(*at));
+        columns.map(|at| self.def.columns[at].name.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -1,17 +1,18 @@
 //! Prepared SELECTs: what to read, in which order, and what to show.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cql::ast::{self, SelectExpr, Selection};
 use engine::{Cells, ColumnSpec, Columns, Error, METADATA_BYTES_MAX, ResultRows, Value};
-use schema::{ColumnDef, ColumnKind, CqlType, TableDef};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
 use crate::bind::choice::Choice;
 use crate::bind::names::TableNames;
-use crate::bind::restrict::{Restrictions, restrict};
+use crate::bind::restrict::{NEEDS_FILTERING, Purpose, Restrictions, restrict};
 use crate::bind::show::{Inside, PathStep, Show, Shows};
 use crate::bind::term::{Bind, Binder};
 
@@ -176,7 +177,14 @@ pub(crate) fn select(
         return Err(Error::Invalid("PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries".into()));
     }
     let (projection, columns) = prepare_projection(names, select, binder)?;
-    let restrictions = restrict(names, &select.relations, binder, is_virtual)?;
+    select.order_by.iter().try_for_each(|(name, _)| names.find(name).map(drop))?;
+    let purpose = match is_virtual {
+        true => Purpose::Virtual,
+        false => {
+            Purpose::Select { statics: selects_statics(def, select), allow_filtering: select.allow_filtering }
+        }
+    };
+    let restrictions = restrict(names, &select.relations, binder, purpose)?;
     if select.distinct {
         check_distinct(def, select, &restrictions)?;
     }
@@ -192,10 +200,10 @@ pub(crate) fn select(
     };
     let per_partition = limit("[per_partition_limit]", &select.per_partition_limit)?;
     let limit = limit("[limit]", &select.limit)?;
-    if !is_virtual && !select.allow_filtering {
-        check_filtering(&restrictions)?;
-    }
     let order = order(names, select, &restrictions)?;
+    if restrictions.partition.is_empty() && restrictions.names_rows() && !select.allow_filtering {
+        return Err(Error::Invalid(NEEDS_FILTERING.into()));
+    }
     let off_point = |show: &Show| show.is_static(def) || show.is_open();
     let open = matches!(&projection, Projection::Rows(shows) if shows.iter().any(Show::is_open));
     let point = !is_virtual
@@ -302,15 +310,21 @@ fn columns_in<'e>(expr: &'e SelectExpr, columns: &mut HashSet<&'e str>) {
     }
 }
 
-fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {
-    if restrictions.filters.is_empty() {
-        return Ok(());
+/// Returns true if a SELECT shows static columns, and of the others those of the partition key alone.
+fn selects_statics(def: &TableDef, select: &ast::Select) -> bool {
+    let Selection::Selectors(selectors) = &select.selection else { return false };
+    if def.columns.iter().all(|column| column.kind != ColumnKind::Static) {
+        return false;
     }
-    Err(Error::Invalid(
-        "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. \
-         If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING"
-            .into(),
-    ))
+    let mut shown = HashSet::new();
+    selectors.iter().for_each(|selector| columns_in(&selector.expr, &mut shown));
+    let mut statics = 0;
+    let of_partition =
+        def.columns.iter().filter(|column| shown.contains(column.name.as_str())).all(|column| {
+            statics += usize::from(column.kind == ColumnKind::Static);
+            matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Static)
+        });
+    of_partition && statics > 0
 }
 
 /// Returns the order of the rows. ORDER BY may skip clustering columns that an `=` restricts: they
@@ -322,18 +336,27 @@ fn order(names: &TableNames, select: &ast::Select, restrictions: &Restrictions) 
             "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.".into(),
         ));
     }
-    let mut reversed = None;
-    for (name, wanted) in &select.order_by {
+    // As in Cassandra, a column that is named twice has its first place and its last direction.
+    let mut wanted: Vec<(&str, ClusteringOrder)> = Vec::with_capacity(select.order_by.len());
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for (name, direction) in &select.order_by {
+        match places.entry(name) {
+            Entry::Occupied(place) => wanted[*place.get()].1 = *direction,
+            Entry::Vacant(place) => {
+                place.insert(wanted.len());
+                wanted.push((name, *direction));
+            }
+        }
+    }
+    let (mut reversed, mut is_mixed) = (None, false);
+    for (name, wanted) in wanted {
         let (_, column) = names.find(name)?;
         let ColumnKind::Clustering(place, stored) = column.kind else {
             return Err(Error::Invalid(format!(
                 "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {name}"
             )));
         };
-        let is_equal = |at: usize| match restrictions.clustering.get(at) {
-            Some(choice) => matches!(choice, Choice::One(_)),
-            None => restrictions.filters_by_equality(names.def.partition_key().count() + at),
-        };
+        let is_equal = |at: usize| restrictions.is_equal(&names.def, at);
         if place < order.columns || !(order.columns..place).all(is_equal) {
             return Err(Error::Invalid(
                 "Order by currently only supports the ordering of columns following their declared order \
@@ -342,10 +365,11 @@ fn order(names: &TableNames, select: &ast::Select, restrictions: &Restrictions) 
             ));
         }
         order.columns = place + 1;
-        let against = stored != *wanted;
-        if *reversed.get_or_insert(against) != against {
-            return Err(Error::Invalid("Unsupported order by relation".into()));
-        }
+        let against = stored != wanted;
+        is_mixed |= *reversed.get_or_insert(against) != against;
+    }
+    if is_mixed {
+        return Err(Error::Invalid("Unsupported order by relation".into()));
     }
     order.is_reversed = reversed.unwrap_or(false);
     Ok(order)

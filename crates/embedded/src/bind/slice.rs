@@ -1,5 +1,6 @@
 //! Keys and slices: from restrictions and values to partition keys and ranges of clustering bytes.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Bound;
 
@@ -10,6 +11,7 @@ use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, token, value};
 
 use crate::bind::choice::{Choice, for_each_combination, single};
 use crate::bind::restrict::{Restrictions, is_lower};
+use crate::bind::tuple::TupleBind;
 
 /// Range of clustering bytes.
 pub(crate) type Range = (Bound<Bytes>, Bound<Bytes>);
@@ -110,7 +112,103 @@ pub(crate) fn clustering_keys(
     Ok(keys)
 }
 
-/// Returns the ranges of the clustering restrictions, sorted and without duplicates; one unbounded
+/// Bound on one clustering column, or on several as a tuple.
+#[derive(Clone, Debug)]
+pub(crate) struct SliceBound {
+    /// A comparison by order.
+    pub(crate) op: CompareOp,
+    pub(crate) value: TupleBind,
+}
+
+impl SliceBound {
+    /// Returns the number of ranges of stored keys that meet the bound. Its first column is the
+    /// clustering column with this number.
+    pub(crate) fn ranges(&self, def: &TableDef, first: usize) -> u64 {
+        let columns: Vec<&ColumnDef> = def.clustering().skip(first).take(self.value.width()).collect();
+        runs(&columns).count() as u64
+    }
+
+    fn is_inclusive(&self) -> bool {
+        matches!(self.op, CompareOp::GreaterEq | CompareOp::LessEq)
+    }
+
+    fn values<'a>(&'a self, values: &[Value<'a>]) -> Result<Vec<Cow<'a, [u8]>>, Error> {
+        self.value.required(values, |column| format!("Invalid null value in condition for column {column}"))
+    }
+}
+
+/// Iterates over the runs of columns with the same order on disk, as ranges of indexes.
+fn runs<'c>(columns: &'c [&'c ColumnDef]) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let mut end = 0;
+    columns.chunk_by(|a, b| descending(a) == descending(b)).map(move |run| {
+        let start = end;
+        end += run.len();
+        start..end
+    })
+}
+
+/// Appends the ranges of stored keys after `prefix` that meet a bound on these columns, in order.
+///
+/// A tuple compares as its values do, a stored key in the directions of its columns. Keys above
+/// `(a, b)` are those with `x > a`, and those with `x = a` and `y > b`. Columns of one direction
+/// compare in storage as a whole, or the other way round as a whole. Each run of them adds one
+/// range, inside the keys that are equal in the runs before it:
+///
+/// ```text
+/// (a ASC, b DESC) > (1, 5)     │ (1, 9) … (1, 6) │ (1, 5) … (1, 0) │ (2, 9) …
+///                              └ run of b ───────┘                 └ run of a ─
+/// ```
+///
+/// Keys that a run finds behind its prefix are after those of later runs, keys before it are before
+/// them.
+fn ranges_of(
+    bound: &SliceBound,
+    columns: &[&ColumnDef],
+    values: &[Cow<'_, [u8]>],
+    prefix: &[u8],
+) -> Vec<Range> {
+    let mut key = prefix.to_vec();
+    let (mut before, mut behind) = (Vec::with_capacity(1), Vec::new());
+    for run in runs(columns) {
+        let start = Bytes::copy_from_slice(&key);
+        let is_last = run.end == columns.len();
+        let is_behind = is_lower(bound.op) != descending(columns[run.start]);
+        for at in run {
+            encode(columns[at], &values[at], &mut key);
+        }
+        let includes_key = is_last && bound.is_inclusive();
+        match (is_behind, includes_key) {
+            (true, true) => behind.push((Bound::Included(Bytes::copy_from_slice(&key)), after(&start))),
+            (true, false) => behind.push((past(&key), after(&start))),
+            (false, true) => before.push((Bound::Included(start), after(&key))),
+            (false, false) => {
+                before.push((Bound::Included(start), Bound::Excluded(Bytes::copy_from_slice(&key))));
+            }
+        }
+    }
+    before.extend(behind.into_iter().rev());
+    before
+}
+
+/// Returns the ranges that are in both lists. Each list is sorted, and its ranges are disjoint.
+fn intersection(one: &[Range], other: &[Range]) -> Vec<Range> {
+    let (mut a, mut b, mut both) = (0, 0, Vec::with_capacity(1));
+    while let (Some(x), Some(y)) = (one.get(a), other.get(b)) {
+        let start = later(&x.0, &y.0);
+        let x_ends_first = ends_before(&x.1, &y.1);
+        let end = if x_ends_first { &x.1 } else { &y.1 };
+        if !is_empty(start, end) {
+            both.push((start.clone(), end.clone()));
+        }
+        match x_ends_first {
+            true => a += 1,
+            false => b += 1,
+        }
+    }
+    both
+}
+
+/// Returns the ranges of the clustering restrictions, sorted, disjoint and not empty; one unbounded
 /// range if there are none. A full clustering key gives `Included(key)..=Included(key)`.
 pub(crate) fn clustering_ranges(
     def: &TableDef,
@@ -118,39 +216,48 @@ pub(crate) fn clustering_ranges(
     values: &[Value<'_>],
 ) -> Result<Vec<Range>, Error> {
     let columns: Vec<&ColumnDef> = def.clustering().collect();
-    let prefixed = restrictions.clustering.len();
+    let chosen = restrictions.chosen();
+    let bounds = restrictions.range.iter().map(|bound| Ok((bound, bound.values(values)?)));
+    let bounds = bounds.collect::<Result<Vec<_>, Error>>()?;
     let mut ranges = Vec::with_capacity(1);
     for_each_combination(&restrictions.clustering, values, |parts| {
         let mut prefix = Vec::new();
         for (column, part) in columns.iter().zip(parts) {
             encode(column, part, &mut prefix)?;
         }
-        if prefixed == columns.len() {
+        if chosen == columns.len() {
             let row = Bytes::from(prefix);
             ranges.push((Bound::Included(row.clone()), Bound::Included(row)));
             return Ok(());
         }
-        let column = columns[prefixed];
-        let mut start = Bound::Included(Bytes::copy_from_slice(&prefix));
-        let mut end = after(&prefix);
-        for (op, bind) in &restrictions.range {
-            let mut edge = prefix.clone();
-            encode(column, &bind.required(values)?, &mut edge)?;
-            let inclusive = matches!(op, CompareOp::GreaterEq | CompareOp::LessEq);
-            if is_lower(*op) != descending(column) {
-                let new = if inclusive { Bound::Included(edge.into()) } else { past(&edge) };
-                start = later(start, new);
-            } else {
-                let new = if inclusive { after(&edge) } else { Bound::Excluded(edge.into()) };
-                end = earlier(end, new);
-            }
+        let of_bound = |(bound, edge): &(&SliceBound, Vec<Cow<'_, [u8]>>)| {
+            let _ = lanes::spend(1);
+            ranges_of(bound, &columns[chosen..chosen + edge.len()], edge, &prefix)
+        };
+        match &bounds[..] {
+            [] => ranges.push((Bound::Included(Bytes::copy_from_slice(&prefix)), after(&prefix))),
+            [one] => ranges.extend(of_bound(one)),
+            [one, other, ..] => ranges.extend(intersection(&of_bound(one), &of_bound(other))),
         }
-        ranges.push((start, end));
         Ok(())
     })?;
     ranges.sort_by(|a, b| start_of(a).cmp(start_of(b)));
     ranges.dedup();
     Ok(ranges)
+}
+
+/// Returns true if a clustering key is in one of the ranges, which are sorted and disjoint.
+pub(crate) fn is_in(ranges: &[Range], key: &[u8]) -> bool {
+    let next = ranges.partition_point(|(_, end)| match end {
+        Bound::Included(end) => &end[..] < key,
+        Bound::Excluded(end) => &end[..] <= key,
+        Bound::Unbounded => false,
+    });
+    ranges.get(next).is_some_and(|(start, _)| match start {
+        Bound::Included(start) => &start[..] <= key,
+        Bound::Excluded(start) => &start[..] < key,
+        Bound::Unbounded => true,
+    })
 }
 
 fn start_of(range: &Range) -> &[u8] {
@@ -176,26 +283,34 @@ pub(crate) fn past(prefix: &[u8]) -> Bound<Bytes> {
     }
 }
 
-fn later(a: Bound<Bytes>, b: Bound<Bytes>) -> Bound<Bytes> {
-    let rank = |bound: &Bound<Bytes>| match bound {
-        Bound::Unbounded => (Bytes::new(), 0),
-        Bound::Included(edge) => (edge.clone(), 1),
-        Bound::Excluded(edge) => (edge.clone(), 2),
+/// Returns the later of two lower bounds.
+fn later<'b>(a: &'b Bound<Bytes>, b: &'b Bound<Bytes>) -> &'b Bound<Bytes> {
+    let rank = |bound: &'b Bound<Bytes>| match bound {
+        Bound::Unbounded => (&[][..], 0),
+        Bound::Included(edge) => (&edge[..], 1),
+        Bound::Excluded(edge) => (&edge[..], 2),
     };
-    if rank(&a) >= rank(&b) { a } else { b }
+    if rank(a) >= rank(b) { a } else { b }
 }
 
-fn earlier(a: Bound<Bytes>, b: Bound<Bytes>) -> Bound<Bytes> {
-    match (&a, &b) {
-        (Bound::Unbounded, _) => b,
-        (_, Bound::Unbounded) => a,
-        (Bound::Included(x) | Bound::Excluded(x), Bound::Included(y) | Bound::Excluded(y)) => {
-            match x.cmp(y) {
-                std::cmp::Ordering::Less => a,
-                std::cmp::Ordering::Greater => b,
-                std::cmp::Ordering::Equal if matches!(a, Bound::Excluded(_)) => a,
-                std::cmp::Ordering::Equal => b,
-            }
-        }
+/// Returns true if the upper bound `a` is before `b`.
+fn ends_before(a: &Bound<Bytes>, b: &Bound<Bytes>) -> bool {
+    match (a, b) {
+        (Bound::Unbounded, _) => false,
+        (_, Bound::Unbounded) => true,
+        (Bound::Included(x), Bound::Excluded(y)) => x < y,
+        (Bound::Excluded(x), Bound::Included(y)) => x <= y,
+        (Bound::Included(x), Bound::Included(y)) | (Bound::Excluded(x), Bound::Excluded(y)) => x < y,
     }
 }
+
+fn is_empty(start: &Bound<Bytes>, end: &Bound<Bytes>) -> bool {
+    match (start, end) {
+        (Bound::Included(a), Bound::Included(b)) => a > b,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -165,9 +165,21 @@ impl Bind {
     pub(crate) fn required<'a>(&'a self, values: &[Value<'a>]) -> Result<Cow<'a, [u8]>, Error> {
         match self.get(values)? {
             Given::Bytes(bytes) => Ok(bytes),
-            Given::Null => Err(Error::Invalid(format!("Invalid null value for column {}", self.name))),
-            Given::Unset => Err(Error::Invalid(format!("Invalid unset value for column {}", self.name))),
+            Given::Null => {
+                Err(Error::Invalid(format!("Invalid null value in condition for column {}", self.name)))
+            }
+            Given::Unset => Err(self.unset()),
         }
+    }
+
+    /// Returns the name of its column, or of the part of a value that it is for.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the error for an unset value.
+    pub(crate) fn unset(&self) -> Error {
+        Error::Invalid(format!("Invalid unset value for column {}", self.name))
     }
 
     /// Returns the elements of the list of an `IN ?`, which may be null.

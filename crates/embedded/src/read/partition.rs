@@ -12,7 +12,7 @@ use storage::{PartitionView, RowView, ScanPiece, Shard, StoredRow, TableId};
 use crate::bind::filter::BoundFilter;
 use crate::bind::select::Projection;
 use crate::bind::show::RowSource;
-use crate::bind::slice::Range;
+use crate::bind::slice::{Range, is_in};
 use crate::heavy_lane::heavy;
 use crate::read::chunk::Chunk;
 use crate::read::row_answer::{self, units_of_row};
@@ -69,6 +69,8 @@ struct OpenPartition<'a> {
     token: i64,
     key: &'a [u8],
     view: &'a PartitionView,
+    /// True if rows between the ranges are read too, so that each row is compared with them.
+    between: bool,
 }
 
 /// Result of adding one stored row.
@@ -118,8 +120,9 @@ impl Slice {
                 let _ = lanes::spend(sliced.view.stored() as u32);
                 let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.reversed);
                 let head = head.get_or_insert_with(|| sliced.view.clone());
-                if let Some(whole) =
-                    self.rows(OpenPartition { token, key, view: head }, rows, &mut found, chunk).await?
+                if let Some(whole) = self
+                    .rows(OpenPartition { token, key, view: head, between: false }, rows, &mut found, chunk)
+                    .await?
                 {
                     return Ok(whole);
                 }
@@ -131,7 +134,11 @@ impl Slice {
                         piece = storage::Slice { rows, ..piece.behind(last) };
                     }
                     None if found || !self.whole => break,
-                    None => return self.statics_alone(OpenPartition { token, key, view: head }, chunk).await,
+                    None => {
+                        return self
+                            .statics_alone(OpenPartition { token, key, view: head, between: false }, chunk)
+                            .await;
+                    }
                 }
             }
         }
@@ -169,9 +176,12 @@ impl Slice {
         part: &mut PartitionRead,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        let open = |view| OpenPartition { token: piece.token, key: &piece.key, view };
-        for (start, end) in self.ranges_after(None) {
-            let rows = piece.view.range(start, end, self.reversed);
+        // An IN has thousands of ranges, and a scan thousands of partitions with a few rows each:
+        // comparing the rows is cheaper than looking up the ranges.
+        let between = self.ranges.len() > 1;
+        let open = |view| OpenPartition { token: piece.token, key: &piece.key, view, between };
+        if let (Some((start, _)), Some((_, end))) = (self.ranges.first(), self.ranges.last()) {
+            let rows = piece.view.range(as_slice(start), as_slice(end), self.reversed);
             let head = part.head.as_ref().unwrap_or(&piece.view);
             let ended = self.rows(open(head), rows, &mut part.found, chunk).await?;
             if ended.is_some() {
@@ -282,12 +292,14 @@ impl Slice {
         let slice = self.clone();
         let (token, key, view) =
             (partition.token, Bytes::copy_from_slice(partition.key), partition.view.clone());
+        let between = partition.between;
         let mut away = chunk.take();
         let show = async move {
             let (mut dead, mut found, mut ended) = (0, false, Ok(None));
             let of_row = slice.row_units();
             for row in rows {
-                match slice.row(OpenPartition { token, key: &key, view: &view }, &row, &mut away, true) {
+                let open = OpenPartition { token, key: &key, view: &view, between };
+                match slice.row(open, &row, &mut away, true) {
                     Ok(Shown::Dead) => dead += 1,
                     Ok(Shown::Hidden | Shown::Large) => {}
                     Ok(Shown::Next) => found = true,
@@ -325,6 +337,9 @@ impl Slice {
         chunk.looked_at.0 += 1;
         let Some(row) = row.open() else { return Ok(Shown::Dead) };
         chunk.looked_at.1 += row.bytes() as u64;
+        if partition.between && !is_in(&self.ranges, row.clustering()) {
+            return Ok(Shown::Next);
+        }
         let source = self.source(partition, Some(&row));
         if !source.exists() {
             return Ok(Shown::Hidden);
@@ -362,7 +377,8 @@ impl Slice {
             (partition.token, Bytes::copy_from_slice(partition.key), partition.view.clone());
         let mut away = chunk.take();
         let show = async move {
-            let shown = slice.statics(OpenPartition { token, key: &key, view: &view }, &mut away);
+            let shown =
+                slice.statics(OpenPartition { token, key: &key, view: &view, between: false }, &mut away);
             (away, shown)
         };
         let (back, shown) = heavy(show).await;
@@ -387,7 +403,7 @@ impl Slice {
 
     /// Returns a row of a partition, or the partition without rows.
     fn source<'a>(&'a self, partition: OpenPartition<'a>, row: Option<&'a RowView>) -> RowSource<'a> {
-        let OpenPartition { token, key, view } = partition;
+        let OpenPartition { token, key, view, .. } = partition;
         RowSource { def: &self.def, token, key, row, view: Some(view), now_s: self.now_s }
     }
 

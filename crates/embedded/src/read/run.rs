@@ -4,7 +4,7 @@
 //! lane.
 
 use std::collections::BTreeSet;
-use std::ops::{Bound, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use crate::bind::choice::{Cost, plus, times};
 use crate::bind::restrict::{TokenBound, is_lower};
 use crate::bind::select::{Projection, SelectPlan};
 use crate::bind::slice::{clustering_ranges, compare_keys, partition_keys};
+use crate::bind::term::Given;
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::read::chunk::{Chunk, Ends, GRANT_BYTES, Grants};
@@ -88,7 +89,7 @@ impl Embedded {
             return Ok(0);
         }
         let partitions = Cost::of(&plan.restrictions.partition, values)?;
-        let slices = Cost::of(&plan.restrictions.clustering, values)?;
+        let slices = plan.restrictions.slices(&plan.def, values)?;
         let guardrails = self.registry.guardrails();
         guardrails.check(Guardrail::InProduct, times(partitions.count, slices.count)?)?;
         guardrails.check(Guardrail::InProductBytes, plus(partitions.bytes, slices.bytes)?)?;
@@ -108,27 +109,57 @@ const CANNOT_PAGE: &str = "Cannot page queries with both ORDER BY and a IN restr
                            you must either remove the ORDER BY or the IN and sort client side, or disable paging \
                            for this query";
 
-/// Returns the tokens that meet all bounds; an empty range if there are none.
-fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<i64>, Error> {
-    let (mut start, mut end) = (i64::MIN, i64::MAX);
-    for (op, bind) in bounds {
-        let Some(token) = bind.number(values)? else {
-            return Err(Error::Invalid("Invalid unset value for the partition key token".into()));
-        };
-        let strict = matches!(op, CompareOp::Less | CompareOp::Greater);
-        match op {
-            CompareOp::NotEq => unreachable!("refused when the statement was prepared"),
-            CompareOp::Eq => (start, end) = (start.max(token), end.min(token)),
-            _ if is_lower(*op) => match token.checked_add(i64::from(strict)) {
-                Some(token) => start = start.max(token),
-                None => (start, end) = (1, 0),
-            },
-            // As in Cassandra, the smallest token as an upper bound means the end of the ring.
-            _ if token == i64::MIN => {}
-            _ => end = end.min(token - i64::from(strict)),
+/// Tokens that meet all bounds of a statement.
+struct Tokens {
+    /// First and last token; the last is before the first if there are none.
+    first: i128,
+    last: i128,
+    /// True if the lower bound is above the upper one.
+    is_crossed: bool,
+}
+
+impl Tokens {
+    fn of(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<Tokens, Error> {
+        let (mut first, mut last) = (i128::from(i64::MIN), i128::from(i64::MAX));
+        let (mut lower, mut upper) = (None, None);
+        for (op, bind) in bounds {
+            if bind.get(values)? == Given::Null {
+                return Err(Error::Invalid("Invalid null token value".into()));
+            }
+            let Some(token) = bind.number(values)? else {
+                return Err(Error::Invalid("Invalid unset value for the partition key token".into()));
+            };
+            let strict = i128::from(matches!(op, CompareOp::Less | CompareOp::Greater));
+            match op {
+                CompareOp::NotEq => unreachable!("refused when the statement was prepared"),
+                CompareOp::Eq => (first, last) = (token.into(), token.into()),
+                _ if is_lower(*op) => (first, lower) = (i128::from(token) + strict, Some(token)),
+                // As in Cassandra, the smallest token as an upper bound means the end of the ring.
+                _ if token == i64::MIN => {}
+                _ => (last, upper) = (i128::from(token) - strict, Some(token)),
+            }
+        }
+        let is_crossed = lower.zip(upper).is_some_and(|(lower, upper)| lower > upper);
+        Ok(Tokens { first, last, is_crossed })
+    }
+
+    /// Returns true if a named partition is read. As in Cassandra, bounds that cross exclude the
+    /// tokens between them.
+    fn admits(&self, token: i64) -> bool {
+        let token = i128::from(token);
+        match self.is_crossed {
+            true => token >= self.first || token <= self.last,
+            false => (self.first..=self.last).contains(&token),
         }
     }
-    Ok(start..=end)
+
+    /// Returns the tokens that a scan reads; an empty range if there are none.
+    fn range(&self) -> RangeInclusive<i64> {
+        match (i64::try_from(self.first), i64::try_from(self.last)) {
+            (Ok(first), Ok(last)) => first..=last,
+            _ => 1..=0,
+        }
+    }
 }
 
 /// State of one page of a SELECT.
@@ -161,10 +192,7 @@ impl Reading {
     ) -> Result<Reading, Error> {
         let values = request.values;
         let whole = !plan.restrictions.names_rows();
-        let ranges = match plan.restrictions.partition.is_empty() {
-            true => Arc::from([(Bound::Unbounded, Bound::Unbounded)]),
-            false => clustering_ranges(&plan.def, &plan.restrictions, values)?.into(),
-        };
+        let ranges = clustering_ranges(&plan.def, &plan.restrictions, values)?.into();
         let limit = |bind: &Option<crate::bind::term::Bind>, name: &str| match bind {
             None => Ok(u32::MAX),
             Some(bind) => match bind.number(values)? {
@@ -191,12 +219,12 @@ impl Reading {
             bypass_cache: plan.bypass_cache,
             reads,
         };
-        let tokens = tokens(&plan.restrictions.tokens, values)?;
+        let tokens = Tokens::of(&plan.restrictions.tokens, values)?;
         let keys = match plan.restrictions.partition.is_empty() {
             true => None,
             false => {
                 let mut keys = partition_keys(&plan.def, &plan.restrictions.partition, values)?;
-                keys.retain(|(token, _)| tokens.contains(token));
+                keys.retain(|(token, _)| tokens.admits(*token));
                 keys.sort_by(|a, b| compare_keys(&plan.def, &a.1, &b.1));
                 Some(keys)
             }
@@ -208,7 +236,7 @@ impl Reading {
         }
         let position = start.unwrap_or_else(|| Position { left: rows_max, ..Position::default() });
         Ok(Reading {
-            scan: Scan { slice, tokens },
+            scan: Scan { slice, tokens: tokens.range() },
             merged,
             plan: plan.clone(),
             keys,

@@ -12,7 +12,7 @@ use schema::{ColumnKind, CqlType, TableDef};
 use crate::bind::change::{self, ColumnOp};
 use crate::bind::choice::{Choice, Cost, plus, times};
 use crate::bind::names::TableNames;
-use crate::bind::restrict::{Restrictions, restrict};
+use crate::bind::restrict::{Purpose, Restrictions, restrict};
 use crate::bind::term::{Bind, Binder};
 use crate::write::conditions::{Conditions, tests_rows};
 
@@ -91,11 +91,8 @@ impl WritePlan {
     /// Returns an error if a count overflows.
     pub(crate) fn cost(&self, values: &[Value<'_>]) -> Result<WriteCost, Error> {
         let partitions = Cost::of(&self.restrictions.partition, values)?;
-        let rows = Cost::of(&self.restrictions.clustering, values)?;
+        let rows = self.restrictions.slices(&self.def, values)?;
         let (mut of_row, mut of_partition) = (ROW_BYTES, ROW_BYTES);
-        for (_, bind) in &self.restrictions.range {
-            of_row = plus(of_row, bind.size(values))?;
-        }
         if let Act::Columns { statics, regulars, .. } = &self.act {
             for op in regulars {
                 of_row = plus(of_row, op.size(values))?;
@@ -177,8 +174,9 @@ pub(crate) fn timestamp_of_all(
     Ok(())
 }
 
-/// Checks a write against the restrictions of counters and conditions.
-fn checked(mut plan: WritePlan) -> Result<WritePlan, Error> {
+/// Checks a write against the restrictions of counters and conditions. It is one of `writes`:
+/// updates or deletions.
+fn checked(mut plan: WritePlan, writes: &str) -> Result<WritePlan, Error> {
     plan.facts = plan.facts();
     plan.has_in = plan.restrictions.has_in();
     let what = match (&plan.conditions, plan.facts.counts) {
@@ -198,11 +196,11 @@ fn checked(mut plan: WritePlan) -> Result<WritePlan, Error> {
     let Some(conditions) = &plan.conditions else { return Ok(plan) };
     let Restrictions { partition, clustering, .. } = &plan.restrictions;
     for (choices, of) in [(partition, "partition key"), (clustering, "clustering key columns")] {
-        if choices.iter().any(|choice| !matches!(choice, Choice::One(_))) {
-            return Err(Error::Invalid(format!("IN on the {of} is not supported with conditional updates")));
+        if choices.iter().any(|choice| !choice.is_one()) {
+            return Err(Error::Invalid(format!("IN on the {of} is not supported with conditional {writes}")));
         }
     }
-    if let Some(missing) = plan.def.clustering().nth(clustering.len())
+    if let Some(missing) = plan.def.clustering().nth(plan.restrictions.chosen())
         && !(conditions.is_static(&plan.def) && plan.is_static_only())
     {
         return Err(Error::Invalid(format!(
@@ -269,16 +267,19 @@ pub(crate) fn insert(
     };
     let marker = restrictions.clustering.len() == def.clustering().count();
     let (timestamp, ttl) = using(binder, &insert.using)?;
-    checked(WritePlan {
-        def: def.clone(),
-        restrictions,
-        act: Act::Columns { marker, statics, regulars },
-        timestamp,
-        ttl,
-        conditions: insert.if_not_exists.then(|| Conditions::not_exists(!marker)),
-        has_in: false,
-        facts: Facts::default(),
-    })
+    checked(
+        WritePlan {
+            def: def.clone(),
+            restrictions,
+            act: Act::Columns { marker, statics, regulars },
+            timestamp,
+            ttl,
+            conditions: insert.if_not_exists.then(|| Conditions::not_exists(!marker)),
+            has_in: false,
+            facts: Facts::default(),
+        },
+        "updates",
+    )
 }
 
 /// Prepares an UPDATE.
@@ -301,31 +302,23 @@ pub(crate) fn update(
     }
     change::in_order(def, &mut statics)?;
     change::in_order(def, &mut regulars)?;
-    let restrictions = restrict(names, &update.relations, binder, false)?;
-    let static_only = regulars.is_empty() && !tests_rows(names, &update.condition)?;
-    let whole_row = restrictions.clustering.len() == def.clustering().count();
-    check_where(def, &restrictions, whole_row || static_only)?;
-    if static_only && restrictions.names_rows() {
-        return Err(misplaced("UPDATE"));
-    }
+    let is_of_statics = regulars.is_empty() && !tests_rows(names, &update.condition)?;
+    let purpose = Purpose::Update { statics: is_of_statics };
+    let restrictions = restrict(names, &update.relations, binder, purpose)?;
     let conditions = Conditions::of(names, &update.condition, regulars.is_empty(), binder)?;
-    checked(WritePlan {
-        def: def.clone(),
-        restrictions,
-        act: Act::Columns { marker: false, statics, regulars },
-        timestamp,
-        ttl,
-        conditions,
-        has_in: false,
-        facts: Facts::default(),
-    })
-}
-
-/// Returns Cassandra's error for a key of rows in a statement on static columns.
-fn misplaced(statement: &str) -> Error {
-    Error::Invalid(format!(
-        "Invalid restrictions on clustering columns since the {statement} statement modifies only static columns"
-    ))
+    checked(
+        WritePlan {
+            def: def.clone(),
+            restrictions,
+            act: Act::Columns { marker: false, statics, regulars },
+            timestamp,
+            ttl,
+            conditions,
+            has_in: false,
+            facts: Facts::default(),
+        },
+        "updates",
+    )
 }
 
 /// Returns Cassandra's error if a conditional DELETE that names no row deletes or tests one.
@@ -367,16 +360,17 @@ pub(crate) fn delete(
     if ttl.is_some() {
         return Err(Error::Invalid("TTL is meaningless in a DELETE; leave it out".into()));
     }
-    let restrictions = restrict(names, &delete.relations, binder, false)?;
-    let whole_row = restrictions.clustering.len() == def.clustering().count();
-    let is_conditional = !matches!(delete.condition, ast::IfClause::None);
-    check_where(def, &restrictions, whole_row || regulars.is_empty() || is_conditional)?;
     let tests_rows = tests_rows(names, &delete.condition)?;
-    if regulars.is_empty() && !statics.is_empty() && !tests_rows && restrictions.names_rows() {
-        return Err(misplaced("DELETE"));
-    }
-    if is_conditional && !whole_row {
-        check_statics_alone(statics.is_empty() || !regulars.is_empty(), tests_rows)?;
+    let purpose = Purpose::Delete { statics: regulars.is_empty() && !statics.is_empty() && !tests_rows };
+    let restrictions = restrict(names, &delete.relations, binder, purpose)?;
+    let whole_row = restrictions.chosen() == def.clustering().count();
+    match delete.condition {
+        ast::IfClause::None if !whole_row && !regulars.is_empty() => {
+            return Err(Error::Invalid("Range deletions are not supported for specific columns".into()));
+        }
+        ast::IfClause::None => {}
+        _ if whole_row => {}
+        _ => check_statics_alone(statics.is_empty() || !regulars.is_empty(), tests_rows)?,
     }
     let act = match delete.targets.is_empty() {
         true => Act::Delete,
@@ -385,33 +379,8 @@ pub(crate) fn delete(
     let static_only = matches!(&act, Act::Columns { regulars, .. } if regulars.is_empty());
     let conditions = Conditions::of(names, &delete.condition, static_only, binder)?;
     let facts = Facts::default();
-    checked(WritePlan {
-        def: def.clone(),
-        restrictions,
-        act,
-        timestamp,
-        ttl,
-        conditions,
-        has_in: false,
-        facts,
-    })
-}
-
-fn check_where(def: &TableDef, restrictions: &Restrictions, row_named: bool) -> Result<(), Error> {
-    if let Some(filter) = restrictions.filters.first().filter(|_| !restrictions.partition.is_empty()) {
-        let name = &def.columns[filter.column].name;
-        return Err(Error::Invalid(format!(
-            "Non PRIMARY KEY columns found in where clause, or a gap in its key columns: {name}"
-        )));
-    }
-    if restrictions.partition.is_empty() || !restrictions.tokens.is_empty() {
-        let names: Vec<&str> = def.partition_key().map(|c| c.name.as_str()).collect();
-        return Err(Error::Invalid(format!("Some partition key parts are missing: {}", names.join(", "))));
-    }
-    if !row_named {
-        let names: Vec<&str> =
-            def.clustering().skip(restrictions.clustering.len()).map(|c| c.name.as_str()).collect();
-        return Err(Error::Invalid(format!("Some clustering keys are missing: {}", names.join(", "))));
-    }
-    Ok(())
+    checked(
+        WritePlan { def: def.clone(), restrictions, act, timestamp, ttl, conditions, has_in: false, facts },
+        "deletions",
+    )
 }

@@ -1,5 +1,6 @@
 //! Values, schemas and statements of the model, and their CQL text.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -182,45 +183,117 @@ pub(crate) enum Op {
     DeleteEntry(V),
 }
 
-/// Lower and upper bound on one column; true if the bound is inclusive.
-pub(crate) type Range = (Option<(V, bool)>, Option<(V, bool)>);
+/// Lower and upper bound on a tuple of columns; true if the bound is inclusive.
+pub(crate) type Range = (Option<(Vec<V>, bool)>, Option<(Vec<V>, bool)>);
 
-/// Restrictions of the clustering key: values of the first columns, then a range of the next one.
+/// Restrictions of the clustering key: values of the first columns, then tuples of the next ones,
+/// then a range of those after them.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Where {
     pub(crate) prefix: Vec<Vec<V>>,
+    /// Tuples of one width. `None`: no relation of several columns.
+    pub(crate) tuples: Option<Vec<Vec<V>>>,
     pub(crate) range: Range,
+    /// True if single columns are written in parentheses too.
+    pub(crate) is_joined: bool,
 }
 
 impl Where {
     pub(crate) fn is_empty(&self) -> bool {
-        self.prefix.is_empty() && self.range == (None, None)
+        self.chosen() == 0 && self.range == (None, None)
+    }
+
+    /// Returns the number of columns whose values are given.
+    pub(crate) fn chosen(&self) -> usize {
+        self.prefix.len() + self.tuples.as_ref().map_or(0, |tuples| tuples[0].len())
+    }
+
+    /// Returns the number of restricted columns.
+    pub(crate) fn restricted(&self) -> usize {
+        let width = |bound: &Option<(Vec<V>, bool)>| bound.as_ref().map_or(0, |(values, _)| values.len());
+        self.chosen() + width(&self.range.0).max(width(&self.range.1))
+    }
+
+    /// Returns the keys that are given, or the first columns of keys.
+    pub(crate) fn keys(&self) -> Vec<Vec<V>> {
+        let tuples: BTreeSet<&[V]> = self.tuples.iter().flatten().map(Vec::as_slice).collect();
+        let tuples = if tuples.is_empty() { BTreeSet::from([&[][..]]) } else { tuples };
+        let prefixes = combinations(&self.prefix);
+        prefixes.iter().flat_map(|key| tuples.iter().map(move |tuple| [key, *tuple].concat())).collect()
+    }
+
+    /// Writes the values of the columns after the first `length` as one tuple.
+    pub(crate) fn join(&mut self, length: usize) {
+        let tuples = combinations(&self.prefix[length..]);
+        self.prefix.truncate(length);
+        self.tuples = Some(tuples);
     }
 
     pub(crate) fn contains(&self, row: &[V]) -> bool {
         let is_chosen = self.prefix.iter().zip(row).all(|(values, value)| values.contains(value));
-        let next = row.get(self.prefix.len());
-        let above = |value: &V| {
-            self.range.0.as_ref().is_none_or(|(low, is_in)| value > low || *is_in && value == low)
+        let after = |first: usize, length: usize| row.get(first..first + length);
+        let is_tuple = self.tuples.as_ref().is_none_or(|tuples| {
+            let found = after(self.prefix.len(), tuples[0].len());
+            tuples.iter().any(|tuple| Some(&tuple[..]) == found)
+        });
+        let order = |bound: &Vec<V>| after(self.chosen(), bound.len()).map(|found| found.cmp(bound));
+        let meets = |bound: &Option<(Vec<V>, bool)>, wanted: Ordering| {
+            bound.as_ref().is_none_or(|(values, is_in)| {
+                order(values).is_none_or(|order| order == wanted || *is_in && order.is_eq())
+            })
         };
-        let below =
-            |value: &V| self.range.1.as_ref().is_none_or(|(up, is_in)| value < up || *is_in && value == up);
-        is_chosen && next.is_none_or(|value| above(value) && below(value))
+        is_chosen
+            && is_tuple
+            && meets(&self.range.0, Ordering::Greater)
+            && meets(&self.range.1, Ordering::Less)
     }
 
     fn relations(&self, table: &Table) -> Vec<String> {
-        let columns = table.clustering();
-        let mut out: Vec<_> =
-            columns.iter().zip(&self.prefix).map(|(at, v)| chosen(table.name(*at), v)).collect();
-        let Some(next) = columns.get(self.prefix.len()) else { return out };
-        if let Some((low, is_in)) = &self.range.0 {
-            out.push(format!("{} >{} {}", table.name(*next), if *is_in { "=" } else { "" }, low.text()));
+        let names: Vec<&str> = table.clustering().into_iter().map(|at| table.name(at)).collect();
+        let mut out = Vec::new();
+        let is_single = self.prefix.iter().all(|values| values.len() == 1);
+        if self.is_joined && is_single && !self.prefix.is_empty() {
+            let values: Vec<V> = self.prefix.iter().map(|values| values[0].clone()).collect();
+            out.push(format!("({}) = {}", names[..values.len()].join(", "), tuple(&values)));
+        } else {
+            out.extend(names.iter().zip(&self.prefix).map(|(name, values)| chosen(name, values)));
         }
-        if let Some((up, is_in)) = &self.range.1 {
-            out.push(format!("{} <{} {}", table.name(*next), if *is_in { "=" } else { "" }, up.text()));
+        if let Some(tuples) = &self.tuples {
+            let columns = names[self.prefix.len()..self.chosen()].join(", ");
+            let all: Vec<String> = tuples.iter().map(|values| tuple(values)).collect();
+            out.push(match &all[..] {
+                [one] if self.is_joined => format!("({columns}) = {one}"),
+                many => format!("({columns}) IN ({})", many.join(", ")),
+            });
+        }
+        for (sign, bound) in [(">", &self.range.0), ("<", &self.range.1)] {
+            let Some((values, is_in)) = bound else { continue };
+            let sign = if *is_in { format!("{sign}=") } else { sign.to_owned() };
+            let columns = &names[self.chosen()..self.chosen() + values.len()];
+            out.push(match &values[..] {
+                [one] if !self.is_joined => format!("{} {sign} {}", columns[0], one.text()),
+                many => format!("({}) {sign} {}", columns.join(", "), tuple(many)),
+            });
         }
         out
     }
+}
+
+fn tuple(values: &[V]) -> String {
+    format!("({})", values.iter().map(V::text).collect::<Vec<_>>().join(", "))
+}
+
+/// Returns all combinations of one value per column.
+pub(crate) fn combinations(choices: &[Vec<V>]) -> Vec<Vec<V>> {
+    let mut all = vec![Vec::new()];
+    for values in choices {
+        let values: BTreeSet<&V> = values.iter().collect();
+        all = all
+            .iter()
+            .flat_map(|own: &Vec<V>| values.iter().map(|v| [&own[..], &[(*v).clone()]].concat()))
+            .collect();
+    }
+    all
 }
 
 fn chosen(name: &str, values: &[V]) -> String {

@@ -104,8 +104,16 @@ impl Generator {
         all
     }
 
-    fn range(&mut self, ty: Ty) -> Range {
-        let bound = |own: &mut Generator| own.random.one_in(2).then(|| (own.value(ty), own.random.one_in(2)));
+    fn tuple(&mut self, columns: &[usize]) -> Vec<V> {
+        columns.iter().map(|at| self.value(self.table.columns[*at].ty)).collect()
+    }
+
+    /// Returns bounds on the first of these columns, or on tuples of several of them.
+    fn range(&mut self, columns: &[usize]) -> Range {
+        let bound = |own: &mut Generator| {
+            let width = 1 + own.random.below(columns.len() as u64) as usize;
+            own.random.one_in(2).then(|| (own.tuple(&columns[..width]), own.random.one_in(2)))
+        };
         (bound(self), bound(self))
     }
 
@@ -114,11 +122,17 @@ impl Generator {
         let columns = self.table.clustering();
         let length = self.random.below(columns.len() as u64 + 1) as usize;
         let prefix = self.values(&columns[..length], several);
-        let range = match columns.get(length) {
-            Some(at) if self.random.one_in(2) => self.range(self.table.columns[*at].ty),
-            _ => (None, None),
-        };
-        Where { prefix, range }
+        let mut rows = Where { prefix, is_joined: self.random.one_in(3), ..Where::default() };
+        if length < columns.len() && self.random.one_in(4) {
+            let width = 1 + self.random.below((columns.len() - length) as u64) as usize;
+            let count = 1 + self.random.below(3);
+            rows.tuples = Some((0..count).map(|_| self.tuple(&columns[length..length + width])).collect());
+        }
+        let rest = &columns[rows.chosen()..];
+        if !rest.is_empty() && self.random.one_in(2) {
+            rows.range = self.range(rest);
+        }
+        rows
     }
 
     fn subset(&mut self, of: Vec<usize>) -> Vec<usize> {
@@ -141,7 +155,7 @@ impl Generator {
                     write.condition = None;
                     let is_static = |op: &(usize, Op)| self.table.columns[op.0].kind == Kind::Static;
                     if write.verb != Verb::Insert && write.ops.iter().all(is_static) {
-                        write.rows.prefix.clear();
+                        write.rows = Where::default();
                     }
                     if !write.ops.is_empty() || write.verb == Verb::Insert {
                         all.push(write);
@@ -179,7 +193,7 @@ impl Generator {
         let mut write = Write {
             verb,
             key: self.values(&partition, several),
-            rows: Where { prefix: self.values(&clustering, several), range: (None, None) },
+            rows: Where { prefix: self.values(&clustering, several), ..Where::default() },
             ops: Vec::new(),
             ago: (self.random.one_in(6)).then(|| 1 + self.random.below(8) as i64),
             ttl: (verb != Verb::Delete && self.random.one_in(5)).then(|| self.random.below(20) as i64),
@@ -196,6 +210,11 @@ impl Generator {
         if write.condition.is_some() {
             write.ago = None;
             write.key.iter_mut().chain(&mut write.rows.prefix).for_each(|values| values.truncate(1));
+        }
+        let length = write.rows.prefix.len();
+        if verb != Verb::Insert && length > 0 && write.rows.range == (None, None) && self.random.one_in(4) {
+            write.rows.is_joined = self.random.one_in(2);
+            write.rows.join(self.random.below(length as u64) as usize);
         }
         write
     }
@@ -296,7 +315,9 @@ impl Generator {
                 let length = self.random.below(clustering) as usize;
                 write.rows.prefix.truncate(length);
                 write.rows.prefix.iter_mut().for_each(|values| values.truncate(1));
-                write.rows.range = self.range(self.table.columns[self.table.clustering()[length]].ty);
+                let rest = self.table.clustering().split_off(length);
+                write.rows.range = self.range(&rest);
+                write.rows.is_joined = self.random.one_in(2);
             }
             4..=6 => {
                 if self.random.one_in(6) {
@@ -363,6 +384,14 @@ impl Generator {
         let others = self.table.of(|kind| matches!(kind, Kind::Static | Kind::Regular));
         if self.random.one_in(4) && !self.table.is_counter() {
             let at = self.pick(&others);
+            let filter = self.filter(at);
+            select.filters.push(filter);
+        }
+        let keys =
+            [&partition[..if by_key { 0 } else { partition.len() }], &clustering[select.rows.restricted()..]];
+        let keys = keys.concat();
+        if !keys.is_empty() && self.random.one_in(5) {
+            let at = self.pick(&keys);
             let filter = self.filter(at);
             select.filters.push(filter);
         }

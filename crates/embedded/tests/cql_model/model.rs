@@ -2,9 +2,9 @@
 //! computes each result from all of them.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::data::{If, Kind, Op, Partitions, Select, Show, Table, Ty, V, Verb, Where, Write};
+use crate::data::{If, Kind, Op, Partitions, Select, Show, Table, Ty, V, Verb, Where, Write, combinations};
 
 /// Cell, live or dead.
 #[derive(Clone, Debug)]
@@ -166,19 +166,6 @@ fn holds(op: &str, value: &V, other: &V) -> bool {
     }
 }
 
-/// Returns all combinations of one value per column.
-fn combinations(choices: &[Vec<V>]) -> Vec<Vec<V>> {
-    let mut all = vec![Vec::new()];
-    for values in choices {
-        let values: BTreeSet<&V> = values.iter().collect();
-        all = all
-            .iter()
-            .flat_map(|own: &Vec<V>| values.iter().map(|v| [&own[..], &[(*v).clone()]].concat()))
-            .collect();
-    }
-    all
-}
-
 impl Model {
     pub(crate) fn new(table: Table) -> Model {
         Model { table, ..Model::default() }
@@ -243,7 +230,7 @@ impl Model {
     fn write_after(&mut self, before: &Model, write: &Write, now: Now) -> Answer {
         let keys = combinations(&write.key);
         if let Some(condition) = &write.condition {
-            let (key, at) = (&keys[0], combinations(&write.rows.prefix).remove(0));
+            let (key, at) = (&keys[0], write.rows.keys().remove(0));
             let none = Partition::default();
             let partition = self.partitions.get(key).unwrap_or(&none);
             let seen = self.seen(partition, &at, now);
@@ -292,12 +279,12 @@ impl Model {
         let mut partition = self.partitions.remove(key).unwrap_or_default();
         let (nothing, none) = (Partition::default(), Row::default());
         let old = before.partitions.get(key).unwrap_or(&nothing);
-        let is_of_rows = write.rows.prefix.len() == clustering;
+        let is_of_rows = write.rows.chosen() == clustering;
         if write.verb == Verb::Delete && write.ops.is_empty() {
             if write.rows.is_empty() {
                 partition.deleted = partition.deleted.max(Some(timestamp));
             } else if is_of_rows {
-                for at in combinations(&write.rows.prefix) {
+                for at in write.rows.keys() {
                     let row = partition.rows.entry(at).or_default();
                     row.deleted = row.deleted.max(Some(timestamp));
                 }
@@ -307,7 +294,7 @@ impl Model {
         }
         let mut result = Ok(());
         if is_of_rows {
-            for at in combinations(&write.rows.prefix) {
+            for at in write.rows.keys() {
                 if write.verb == Verb::Insert {
                     let row = partition.rows.entry(at.clone()).or_default();
                     let rank =
@@ -425,8 +412,27 @@ impl Model {
         ordered.fold(Ordering::Equal, Ordering::then)
     }
 
+    /// Returns true if a SELECT shows static columns, and of the others those of the partition key
+    /// alone.
+    fn shows_statics(&self, select: &Select) -> bool {
+        let shown = select.shows.iter().map(|show| match show {
+            Show::Column(at) | Show::WriteTime(at) | Show::Ttl(at) => *at,
+        });
+        let shown: Vec<Kind> = match select.count {
+            Some(counted) => counted.into_iter().map(|at| self.table.columns[at].kind).collect(),
+            None => shown.map(|at| self.table.columns[at].kind).collect(),
+        };
+        shown.contains(&Kind::Static)
+            && shown.iter().all(|kind| matches!(kind, Kind::Partition | Kind::Static))
+    }
+
     /// Returns the result of a SELECT; `None` if the model does not define it.
     pub(crate) fn select(&self, select: &Select, now: Now) -> Option<Answer> {
+        let of_rows = |at: usize| matches!(self.table.columns[at].kind, Kind::Clustering(_));
+        let restricts_rows = !select.rows.is_empty() || select.filters.iter().any(|filter| of_rows(filter.0));
+        if restricts_rows && !select.distinct && self.shows_statics(select) {
+            return Some(Answer::Refused("when selecting only static columns"));
+        }
         let mut keys: Vec<&Vec<V>> = self.partitions.keys().collect();
         keys.retain(|key| match &select.partitions {
             Partitions::All => true,
@@ -482,7 +488,7 @@ impl Model {
             return if rows.is_empty() && !has_statics { Vec::new() } else { vec![None] };
         }
         let is_alone = rows.is_empty() && has_statics;
-        let of_rows = |at: usize| self.table.columns[at].kind != Kind::Static;
+        let of_rows = |at: usize| matches!(self.table.columns[at].kind, Kind::Clustering(_) | Kind::Regular);
         let is_whole = select.rows.is_empty() && !select.filters.iter().any(|filter| of_rows(filter.0));
         let passes = |at: Option<&Vec<V>>| {
             select.filters.iter().all(|(column, op, other)| {

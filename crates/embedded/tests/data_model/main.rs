@@ -7,6 +7,7 @@ mod conditions;
 mod counters;
 mod dropped_columns;
 mod options;
+mod relations;
 mod scenario;
 mod user_types;
 mod vectors;

@@ -201,7 +201,7 @@ impl WritePlan {
             Act::Delete => false,
         };
         let mut rows = Vec::new();
-        let named = self.restrictions.clustering.len() == self.def.clustering().count();
+        let named = self.restrictions.chosen() == self.def.clustering().count();
         if named && (of_ops || every || self.conditions.is_some()) {
             for_each_row(self, values, |row| {
                 rows.push(row.to_vec());
@@ -248,7 +248,7 @@ fn deletions(
     let clustered = plan.def.clustering().count();
     if !restrictions.names_rows() {
         out.push(Change::DeletePartition(deletion));
-    } else if restrictions.clustering.len() == clustered {
+    } else if restrictions.chosen() == clustered {
         for_each_row(plan, values, |row| {
             let mut deleted =
                 RowBuilder::new(if row.is_empty() { key } else { &[] }, row, deletion.timestamp);
