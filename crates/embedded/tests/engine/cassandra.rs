@@ -20,7 +20,7 @@ const SETUP: &[&str] = &[
 ];
 
 /// Returns the rows of a statement, or its error behind the name of its code.
-async fn answer(engine: &Embedded, text: &str, values: &[Value<'_>]) -> String {
+pub(crate) async fn answer(engine: &Embedded, text: &str, values: &[Value<'_>]) -> String {
     let statement = match ParsedTree::parse(text) {
         Ok(statement) => Arc::new(statement),
         Err(error) if error.is_invalid => return format!("Invalid: {error}"),
@@ -68,23 +68,23 @@ fn check_values(statements: Vec<(&'static str, Vec<Bound>, &'static str)>) {
 }
 
 /// Value of a bind marker.
-enum Bound {
+pub(crate) enum Bound {
     Null,
     Unset,
     Bytes(Vec<u8>),
 }
 
 impl Bound {
-    fn text(text: &str) -> Bound {
+    pub(crate) fn text(text: &str) -> Bound {
         Bound::Bytes(text.as_bytes().to_vec())
     }
 
-    fn int(number: i32) -> Bound {
+    pub(crate) fn int(number: i32) -> Bound {
         Bound::Bytes(number.to_be_bytes().to_vec())
     }
 
     /// Returns a list; `None` is null.
-    fn list(parts: &[Option<i32>]) -> Bound {
+    pub(crate) fn list(parts: &[Option<i32>]) -> Bound {
         let mut bytes = (parts.len() as i32).to_be_bytes().to_vec();
         for part in parts {
             match part {
@@ -95,7 +95,7 @@ impl Bound {
         Bound::Bytes(bytes)
     }
 
-    fn value(&self) -> Value<'_> {
+    pub(crate) fn value(&self) -> Value<'_> {
         match self {
             Bound::Null => Value::Null,
             Bound::Unset => Value::Unset,
@@ -105,10 +105,15 @@ impl Bound {
 }
 
 fn run(test: impl AsyncFnOnce(&Embedded) + Send + 'static) {
+    run_after(SETUP, test);
+}
+
+/// Runs a test in an engine in which the statements of `setup` have run.
+pub(crate) fn run_after(setup: &'static [&'static str], test: impl AsyncFnOnce(&Embedded) + Send + 'static) {
     let lanes = Setup::new(1).start();
     lanes.block_on(0, Group::DEFAULT, move || async move {
         let engine = testkit::engine();
-        for text in SETUP {
+        for text in setup {
             let answer = answer(&engine, text, &[]).await;
             assert_eq!(answer, "done", "{text}");
         }

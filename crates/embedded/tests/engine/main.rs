@@ -5,6 +5,7 @@ mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod order;
+mod relations;
 mod restart;
 mod scans;
 mod scrub;
