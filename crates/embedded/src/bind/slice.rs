@@ -166,7 +166,7 @@ fn ranges_of(
     columns: &[&ColumnDef],
     values: &[Cow<'_, [u8]>],
     prefix: &[u8],
-) -> Vec<Range> {
+) -> Result<Vec<Range>, Error> {
     let mut key = prefix.to_vec();
     let (mut before, mut behind) = (Vec::with_capacity(1), Vec::new());
     for run in runs(columns) {
@@ -174,7 +174,7 @@ fn ranges_of(
         let is_last = run.end == columns.len();
         let is_behind = is_lower(bound.op) != descending(columns[run.start]);
         for at in run {
-            encode(columns[at], &values[at], &mut key);
+            encode(columns[at], &values[at], &mut key)?;
         }
         let includes_key = is_last && bound.is_inclusive();
         match (is_behind, includes_key) {
@@ -187,7 +187,7 @@ fn ranges_of(
         }
     }
     before.extend(behind.into_iter().rev());
-    before
+    Ok(before)
 }
 
 /// Returns the ranges that are in both lists. Each list is sorted, and its ranges are disjoint.
@@ -236,8 +236,8 @@ pub(crate) fn clustering_ranges(
         };
         match &bounds[..] {
             [] => ranges.push((Bound::Included(Bytes::copy_from_slice(&prefix)), after(&prefix))),
-            [one] => ranges.extend(of_bound(one)),
-            [one, other, ..] => ranges.extend(intersection(&of_bound(one), &of_bound(other))),
+            [one] => ranges.extend(of_bound(one)?),
+            [one, other, ..] => ranges.extend(intersection(&of_bound(one)?, &of_bound(other)?)),
         }
         Ok(())
     })?;
