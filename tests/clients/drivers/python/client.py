@@ -27,6 +27,8 @@ def connect(host, port):
         connect_timeout=PATIENCE_S,
         control_connection_timeout=PATIENCE_S,
         reconnection_policy=ConstantReconnectionPolicy(0.2, None),
+        # The driver notices by a heartbeat that the connection for events was closed.
+        idle_heartbeat_interval=1,
         # Changes of the schema are read at once.
         schema_event_refresh_window=0,
     )
