@@ -20,6 +20,15 @@ pub enum Error {
     },
     /// The role lacks a permission: Unauthorized (0x2100).
     Unauthorized(String),
+    /// The execution of a native function failed: FunctionFailure (0x1400).
+    Function {
+        /// The function, in keyspace `system`.
+        function: String,
+        /// Types of its arguments in CQL.
+        arguments: Vec<String>,
+        /// The message.
+        message: String,
+    },
     /// Too many requests are waiting: Overloaded (0x1001).
     Overloaded(String),
     /// The read exceeded its timeout: ReadTimeout (0x1200).
@@ -43,6 +52,7 @@ impl fmt::Display for Error {
                 write!(f, "Object {keyspace}.{table} already exists")
             }
             Error::Stale => f.write_str("The schema changed since the statement was prepared"),
+            Error::Function { message, .. } => f.write_str(message),
             Error::Invalid(m)
             | Error::Config(m)
             | Error::Syntax(m)

@@ -18,6 +18,9 @@ pub(crate) fn of(error: Error, kind: StatementKind, consistency: Consistency, id
         Error::Config(_) => FailureKind::Config,
         Error::Syntax(_) => FailureKind::Syntax,
         Error::AlreadyExists { keyspace, table } => FailureKind::AlreadyExists { keyspace, table },
+        Error::Function { function, arguments, .. } => {
+            FailureKind::FunctionFailure { keyspace: "system".to_owned(), function, arg_types: arguments }
+        }
         Error::Unauthorized(_) => FailureKind::Unauthorized,
         Error::Overloaded(_) => FailureKind::Overloaded,
         Error::ReadTimeout(_) => {

@@ -140,7 +140,9 @@ impl From<Full> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
-            Error::Invalid(_) | Error::Config(_) | Error::Syntax(_) => state::INVALID,
+            Error::Invalid(_) | Error::Config(_) | Error::Syntax(_) | Error::Function { .. } => {
+                state::INVALID
+            }
             Error::AlreadyExists { .. } => state::EXISTS,
             Error::Unauthorized(_) => state::DENIED,
             Error::Overloaded(_) => state::OVERLOADED,
