@@ -227,7 +227,7 @@ pub(crate) fn bind(
     used: Option<&str>,
 ) -> Result<Bound, Error> {
     let mut binding = Binding {
-        binder: Binder::new(guardrails, statement.bind_marker_count()),
+        binder: Binder::new(guardrails, statement.bind_marker_count()).with_schema(definitions.schema()),
         targets: Vec::with_capacity(1),
         named: HashSet::new(),
         tables: Vec::new(),

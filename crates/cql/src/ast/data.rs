@@ -78,6 +78,16 @@ pub enum SelectExpr {
     Arithmetic(Box<Arithmetic<SelectExpr>>),
     /// `-e`.
     Negate(Box<SelectExpr>),
+    /// `[a, b]`, at least one element. One of constants alone is a `Term`, as are the following.
+    List(Vec<SelectExpr>),
+    /// `{a, b}`, at least one member.
+    Set(Vec<SelectExpr>),
+    /// `{a: b}`, at least one entry.
+    Map(Vec<(SelectExpr, SelectExpr)>),
+    /// `{f: e}`, at least one field: a value of a user type, or a map whose keys are columns.
+    Udt(Vec<(String, SelectExpr)>),
+    /// `(a, b)`, at least two components.
+    Tuple(Vec<SelectExpr>),
 }
 
 /// A function call in a selection.

@@ -87,6 +87,14 @@ fn expr<'a>(e: &'a SelectExpr, f: &mut impl FnMut(&'a BindMarker)) {
             expr(&operation.left, f);
             expr(&operation.right, f);
         }
+        SelectExpr::List(parts) | SelectExpr::Set(parts) | SelectExpr::Tuple(parts) => {
+            parts.iter().for_each(|e| expr(e, f));
+        }
+        SelectExpr::Map(entries) => entries.iter().for_each(|(key, value)| {
+            expr(key, f);
+            expr(value, f);
+        }),
+        SelectExpr::Udt(fields) => fields.iter().for_each(|(_, e)| expr(e, f)),
     }
 }
 

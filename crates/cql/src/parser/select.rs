@@ -144,11 +144,59 @@ impl Parser<'_> {
                 let named = self.expr_named()?;
                 self.expr_postfix(named)
             }
+            TokenKind::LeftBracket | TokenKind::LeftBrace => self.expr_collection(),
             _ => match self.literal_or_marker()? {
                 Some(term) => Ok(SelectExpr::Term(term)),
                 None => Err(self.expected("a column, a function or a term")),
             },
         }
+    }
+
+    /// Parses a list, a set, a map or a value of a user type. One of terms alone is a term.
+    fn expr_collection(&mut self) -> Result<SelectExpr> {
+        let mut ahead = *self;
+        if let Ok(Some(term)) = ahead.literal_or_marker() {
+            *self = ahead;
+            return Ok(SelectExpr::Term(term));
+        }
+        let is_list = self.at(TokenKind::LeftBracket);
+        self.advance();
+        let collection = if is_list {
+            SelectExpr::List(self.comma_separated(Parser::expression)?)
+        } else if self.at_name() && self.peek().kind == TokenKind::Colon {
+            SelectExpr::Udt(self.comma_separated(|p| {
+                let field = p.identifier()?;
+                p.expect(TokenKind::Colon, "':'")?;
+                Ok((field, p.expression()?))
+            })?)
+        } else {
+            self.expr_braced()?
+        };
+        let (end, sign) = match is_list {
+            true => (TokenKind::RightBracket, "']'"),
+            false => (TokenKind::RightBrace, "'}'"),
+        };
+        self.expect(end, sign)?;
+        Ok(collection)
+    }
+
+    /// Parses the members of a set, or the entries of a map.
+    fn expr_braced(&mut self) -> Result<SelectExpr> {
+        let first = self.expression()?;
+        if !self.eat(TokenKind::Colon) {
+            let mut members = vec![first];
+            while self.eat(TokenKind::Comma) {
+                members.push(self.expression()?);
+            }
+            return Ok(SelectExpr::Set(members));
+        }
+        let mut entries = vec![(first, self.expression()?)];
+        while self.eat(TokenKind::Comma) {
+            let key = self.expression()?;
+            self.expect(TokenKind::Colon, "':'")?;
+            entries.push((key, self.expression()?));
+        }
+        Ok(SelectExpr::Map(entries))
     }
 
     /// Parses `-e`.
@@ -171,21 +219,20 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses `(e)`, or a tuple of terms.
+    /// Parses `(e)`, or a tuple. A tuple of terms alone is a term.
     fn expr_group(&mut self) -> Result<SelectExpr> {
-        let start = *self;
         let mut exprs = self.parenthesized(Parser::expression)?;
         if exprs.len() == 1 {
             return Ok(exprs.remove(0));
         }
-        let mut terms = Vec::with_capacity(exprs.len());
-        for expr in exprs {
-            match expr {
-                SelectExpr::Term(term) => terms.push(term),
-                _ => return Err(start.error("a tuple in a selection may hold constants only")),
-            }
+        if !exprs.iter().all(|expr| matches!(expr, SelectExpr::Term(_))) {
+            return Ok(SelectExpr::Tuple(exprs));
         }
-        Ok(SelectExpr::Term(Term::Tuple(terms)))
+        let term = |expr| match expr {
+            SelectExpr::Term(term) => term,
+            _ => unreachable!("all of them were checked"),
+        };
+        Ok(SelectExpr::Term(Term::Tuple(exprs.into_iter().map(term).collect())))
     }
 
     /// Parses a column or a call.

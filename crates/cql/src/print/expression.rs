@@ -26,6 +26,7 @@ fn strength(expr: &SelectExpr) -> Strength {
             ArithmeticOp::Multiply | ArithmeticOp::Divide | ArithmeticOp::Remainder => Strength::Product,
         },
         SelectExpr::Negate(_) | SelectExpr::TypeHint(..) | SelectExpr::Term(_) => Strength::Unary,
+        SelectExpr::Set(_) | SelectExpr::Map(_) | SelectExpr::Udt(_) => Strength::Unary,
         _ => Strength::Primary,
     }
 }
@@ -86,8 +87,28 @@ impl Display for SelectExpr {
                 f.write_str("- ")?;
                 at_least(f, expr, Strength::Unary)
             }
+            // DISTINCT followed by `[` would be a column.
+            SelectExpr::List(parts) => bracketed(f, "([", parts, "])"),
+            SelectExpr::Set(parts) => bracketed(f, "{", parts, "}"),
+            SelectExpr::Tuple(parts) => bracketed(f, "(", parts, ")"),
+            SelectExpr::Map(entries) => {
+                f.write_char('{')?;
+                joined(f, entries, ", ", |f, (key, value)| write!(f, "{key}: {value}"))?;
+                f.write_char('}')
+            }
+            SelectExpr::Udt(fields) => {
+                f.write_char('{')?;
+                joined(f, fields, ", ", |f, (field, value)| write!(f, "{}: {value}", Identifier(field)))?;
+                f.write_char('}')
+            }
         }
     }
+}
+
+fn bracketed(f: &mut Formatter<'_>, open: &str, parts: &[SelectExpr], close: &str) -> fmt::Result {
+    f.write_str(open)?;
+    commas(f, parts)?;
+    f.write_str(close)
 }
 
 /// Writes a column. Quotes three words that are keywords in some positions of a selection.

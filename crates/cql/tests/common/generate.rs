@@ -170,7 +170,8 @@ impl Generator {
             };
         }
         let inner = depth - 1;
-        match self.random.index(9) {
+        match self.random.index(10) {
+            9 => self.literal_with_column(inner),
             0 => SelectExpr::Function(self.call(inner)),
             1 => SelectExpr::Cast(Box::new(self.expr(inner)), self.type_name(1)),
             2 => match self.expr(inner) {
@@ -193,6 +194,23 @@ impl Generator {
                 let (left, right) = (self.expr(inner), self.expr(inner));
                 SelectExpr::Arithmetic(Box::new(Arithmetic { op: self.sign(), left, right }))
             }
+        }
+    }
+
+    /// Returns a collection, a tuple or a value of a user type that has a column.
+    fn literal_with_column(&mut self, depth: usize) -> SelectExpr {
+        let mut parts = vec![SelectExpr::Column(self.name())];
+        parts.extend(self.some(1, |g| g.expr(depth)));
+        match self.random.index(5) {
+            0 => SelectExpr::List(parts),
+            1 => SelectExpr::Set(parts),
+            2 => SelectExpr::Tuple(parts),
+            3 => {
+                let first = (SelectExpr::Function(self.call(0)), SelectExpr::Column(self.name()));
+                let more = self.some(0, |g| (g.expr(depth), g.expr(depth)));
+                SelectExpr::Map(std::iter::once(first).chain(more).collect())
+            }
+            _ => SelectExpr::Udt(parts.into_iter().map(|part| (self.name(), part)).collect()),
         }
     }
 

@@ -4,11 +4,14 @@
 pub(crate) mod change;
 pub(crate) mod choice;
 pub(crate) mod elements;
+pub(crate) mod expression;
 pub(crate) mod filter;
 pub(crate) mod names;
+pub(crate) mod projection;
 pub(crate) mod restrict;
 pub(crate) mod select;
 pub(crate) mod show;
 pub(crate) mod slice;
 pub(crate) mod term;
 pub(crate) mod tuple;
+pub(crate) mod types;

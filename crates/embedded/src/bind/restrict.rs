@@ -80,16 +80,19 @@ impl Restrictions {
         self.clustering.iter().map(Choice::width).sum()
     }
 
-    /// Returns true if this clustering column is restricted by `=`.
-    pub(crate) fn is_equal(&self, def: &TableDef, clustering: usize) -> bool {
-        let mut last = 0;
-        for choice in &self.clustering {
+    /// Returns true if the key column with this index is restricted by `=`.
+    pub(crate) fn is_equal(&self, def: &TableDef, column: usize) -> bool {
+        let partition = def.partition_key().count();
+        let (choices, mut last) = match column < partition {
+            true => (&self.partition, 0),
+            false => (&self.clustering, partition),
+        };
+        for choice in choices {
             last += choice.width();
-            if clustering < last {
+            if column < last {
                 return choice.is_one();
             }
         }
-        let column = def.partition_key().count() + clustering;
         self.filters.iter().any(|filter| filter.column == column && filter.is_equality())
     }
 

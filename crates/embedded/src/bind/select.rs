@@ -5,43 +5,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use cql::ast::{self, SelectExpr, Selection};
-use engine::{Cells, ColumnSpec, Columns, Error, METADATA_BYTES_MAX, ResultRows, Value};
+use cql::ast::{self, Selection};
+use engine::{Cells, Columns, Error, ResultRows, Value};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
 use crate::bind::choice::Choice;
 use crate::bind::names::TableNames;
+use crate::bind::projection::{Projection, columns_in, group_by, selected};
 use crate::bind::restrict::{NEEDS_FILTERING, Purpose, Restrictions, restrict};
-use crate::bind::show::{Inside, PathStep, Show, Shows};
+use crate::bind::show::Show;
 use crate::bind::term::{Bind, Binder};
-
-/// Columns or count that a SELECT returns.
-#[derive(Clone, Debug)]
-pub(crate) enum Projection {
-    /// Rows.
-    Rows(Shows),
-    /// Number of rows; with a column, number of rows in which it is not null.
-    Count(Option<Show>),
-}
-
-impl Projection {
-    /// Returns the number of columns shown of each row.
-    pub(crate) fn width(&self) -> usize {
-        match self {
-            Projection::Rows(shows) => shows.len(),
-            Projection::Count(_) => 1,
-        }
-    }
-
-    /// Returns true if it shows static columns.
-    pub(crate) fn shows_statics(&self, def: &TableDef) -> bool {
-        match self {
-            Projection::Rows(shows) => shows.iter().any(|show| show.is_static(def)),
-            Projection::Count(show) => show.iter().any(|show| show.is_static(def)),
-        }
-    }
-}
 
 /// LIMIT and PER PARTITION LIMIT.
 #[derive(Debug)]
@@ -116,9 +90,9 @@ impl SelectPlan {
 
     /// Binds the projection to the values of an execution.
     pub(crate) fn bound_projection(&self, values: &[Value<'_>]) -> Result<Arc<Projection>, Error> {
-        match &*self.projection {
-            Projection::Rows(shows) if self.open => Ok(Arc::new(Projection::Rows(shows.bound(values)?))),
-            _ => Ok(self.projection.clone()),
+        match self.open {
+            true => Ok(Arc::new(self.projection.bound(values)?)),
+            false => Ok(self.projection.clone()),
         }
     }
 
@@ -165,9 +139,6 @@ pub(crate) fn select(
     if select.json {
         return Err(Error::Invalid("SELECT JSON is not supported yet".into()));
     }
-    if !select.group_by.is_empty() {
-        return Err(Error::Invalid("GROUP BY is not supported yet".into()));
-    }
     if is_virtual && (select.distinct || select.per_partition_limit.is_some()) {
         return Err(Error::Invalid(
             "SELECT DISTINCT and PER PARTITION LIMIT are not supported on virtual tables".into(),
@@ -176,7 +147,7 @@ pub(crate) fn select(
     if select.distinct && select.per_partition_limit.is_some() {
         return Err(Error::Invalid("PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries".into()));
     }
-    let (projection, columns) = prepare_projection(names, select, binder)?;
+    let selected = selected(names, &select.selection, binder)?;
     select.order_by.iter().try_for_each(|(name, _)| names.find(name).map(drop))?;
     let purpose = match is_virtual {
         true => Purpose::Virtual,
@@ -188,7 +159,10 @@ pub(crate) fn select(
     if select.distinct {
         check_distinct(def, select, &restrictions)?;
     }
-    if matches!(projection, Projection::Count(_)) && select.per_partition_limit.is_some() {
+    let columns = selected.columns.clone();
+    let by = group_by(names, select, &restrictions, binder)?;
+    let projection = selected.projection(def, by);
+    if projection.group_of_all().is_some() && select.per_partition_limit.is_some() {
         return Err(Error::Invalid("PER PARTITION LIMIT is not allowed with aggregate queries.".into()));
     }
     if is_virtual && !restrictions.tokens.is_empty() {
@@ -205,7 +179,7 @@ pub(crate) fn select(
         return Err(Error::Invalid(NEEDS_FILTERING.into()));
     }
     let off_point = |show: &Show| show.is_static(def) || show.is_open();
-    let open = matches!(&projection, Projection::Rows(shows) if shows.iter().any(Show::is_open));
+    let open = projection.is_open();
     let point = !is_virtual
         && !select.distinct
         && restrictions.filters.is_empty()
@@ -287,29 +261,6 @@ fn check_distinct(def: &TableDef, select: &ast::Select, restrictions: &Restricti
     }
 }
 
-/// Adds the columns that an expression reads. The parser bounds its depth.
-fn columns_in<'e>(expr: &'e SelectExpr, columns: &mut HashSet<&'e str>) {
-    match expr {
-        SelectExpr::Column(name) => {
-            columns.insert(name);
-        }
-        SelectExpr::Function(call) => {
-            call.arguments.iter().for_each(|argument| columns_in(argument, columns))
-        }
-        SelectExpr::Element(base, _)
-        | SelectExpr::Field(base, _)
-        | SelectExpr::Slice(base, ..)
-        | SelectExpr::Cast(base, _)
-        | SelectExpr::TypeHint(_, base)
-        | SelectExpr::Negate(base) => columns_in(base, columns),
-        SelectExpr::Arithmetic(arithmetic) => {
-            columns_in(&arithmetic.left, columns);
-            columns_in(&arithmetic.right, columns);
-        }
-        SelectExpr::CountRows | SelectExpr::Term(_) => {}
-    }
-}
-
 /// Returns true if a SELECT shows static columns, and of the others those of the partition key alone.
 fn selects_statics(def: &TableDef, select: &ast::Select) -> bool {
     let Selection::Selectors(selectors) = &select.selection else { return false };
@@ -356,7 +307,8 @@ fn order(names: &TableNames, select: &ast::Select, restrictions: &Restrictions) 
                 "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {name}"
             )));
         };
-        let is_equal = |at: usize| restrictions.is_equal(&names.def, at);
+        let partition = names.def.partition_key().count();
+        let is_equal = |at: usize| restrictions.is_equal(&names.def, partition + at);
         if place < order.columns || !(order.columns..place).all(is_equal) {
             return Err(Error::Invalid(
                 "Order by currently only supports the ordering of columns following their declared order \
@@ -373,208 +325,4 @@ fn order(names: &TableNames, select: &ast::Select, restrictions: &Restrictions) 
     }
     order.is_reversed = reversed.unwrap_or(false);
     Ok(order)
-}
-
-/// Builds the columns of one result, which share the table's names.
-struct Specs {
-    keyspace: Arc<str>,
-    table: Arc<str>,
-}
-
-impl Specs {
-    fn of(def: &TableDef) -> Specs {
-        Specs { keyspace: def.keyspace.as_str().into(), table: def.name.as_str().into() }
-    }
-
-    fn spec(&self, name: String, ty: CqlType) -> ColumnSpec {
-        ColumnSpec { keyspace: self.keyspace.clone(), table: self.table.clone(), name, ty }
-    }
-}
-
-fn prepare_projection(
-    names: &TableNames,
-    select: &ast::Select,
-    binder: &mut Binder,
-) -> Result<(Projection, Columns), Error> {
-    let def = &names.def;
-    let specs = Specs::of(def);
-    let Selection::Selectors(selectors) = &select.selection else {
-        let describe = |c: &ColumnDef| binder.describe(&c.name, c.ty.description_bytes(METADATA_BYTES_MAX));
-        def.columns.iter().try_for_each(describe)?;
-        let columns = def.columns.iter().map(|c| specs.spec(c.name.clone(), c.ty.clone())).collect();
-        let shows = def.columns.iter().enumerate().map(|(at, column)| Show::column(at, column));
-        return Ok((Projection::Rows(Shows::new(def, shows.collect())), columns));
-    };
-    let mut shows = Vec::with_capacity(selectors.len());
-    let mut columns = Vec::with_capacity(selectors.len());
-    // Bytes that describe the type of each column: it may be shown thousands of times.
-    let mut described: HashMap<&str, usize> = HashMap::new();
-    for selector in selectors {
-        let name = |default: &str| selector.alias.clone().unwrap_or_else(|| default.to_owned());
-        if let Some(counted) = counted(names, &selector.expr)? {
-            if selectors.len() > 1 {
-                return Err(Error::Invalid(
-                    "An aggregate beside other selectors is not supported yet".into(),
-                ));
-            }
-            let label = match &selector.expr {
-                SelectExpr::CountRows => name("count"),
-                _ => name(&format!("system.count({})", column_argument(&selector.expr))),
-            };
-            return Ok((Projection::Count(counted), vec![specs.spec(label, CqlType::BigInt)].into()));
-        }
-        let (what, label, ty) = selected(names, &selector.expr, binder)?;
-        let label = name(&label);
-        let count = || ty.description_bytes(METADATA_BYTES_MAX);
-        let type_bytes = match &selector.expr {
-            SelectExpr::Column(name) => *described.entry(name).or_insert_with(count),
-            _ => count(),
-        };
-        binder.describe(&label, type_bytes)?;
-        shows.push(what);
-        columns.push(specs.spec(label, ty));
-    }
-    Ok((Projection::Rows(Shows::new(def, shows)), columns.into()))
-}
-
-fn column_argument(expr: &SelectExpr) -> &str {
-    match expr {
-        SelectExpr::Function(call) => match call.arguments.as_slice() {
-            [SelectExpr::Column(name)] => name,
-            _ => "*",
-        },
-        _ => "*",
-    }
-}
-
-/// Prepares a `count`. `None`: the expression is no count. `Some(None)`: it counts rows.
-fn counted(names: &TableNames, expr: &SelectExpr) -> Result<Option<Option<Show>>, Error> {
-    Ok(match expr {
-        SelectExpr::CountRows => Some(None),
-        SelectExpr::Function(call) if call.name.name == "count" => match call.arguments.as_slice() {
-            [SelectExpr::Column(name)] => {
-                let (at, column) = names.find(name)?;
-                Some(Some(Show::column(at, column)))
-            }
-            _ => Some(None),
-        },
-        _ => None,
-    })
-}
-
-fn selected(
-    names: &TableNames,
-    expr: &SelectExpr,
-    binder: &mut Binder,
-) -> Result<(Show, String, CqlType), Error> {
-    let def = &names.def;
-    let unsupported = || {
-        Error::Invalid(
-            "Selecting anything but columns, count, writetime, ttl and token is not supported yet".into(),
-        )
-    };
-    match expr {
-        SelectExpr::Column(name) => {
-            let (at, column) = names.find(name)?;
-            Ok((Show::column(at, column), name.clone(), column.ty.clone()))
-        }
-        SelectExpr::Element(..) | SelectExpr::Field(..) => inside(names, expr, binder),
-        SelectExpr::Function(call) => match (call.name.name.as_str(), call.arguments.as_slice()) {
-            (function @ ("writetime" | "ttl"), [SelectExpr::Column(name)]) => {
-                let (_, column) = names.find(name)?;
-                let is_static = column.kind == ColumnKind::Static;
-                if !is_static && column.kind != ColumnKind::Regular {
-                    return Err(Error::Invalid(format!(
-                        "Cannot use selection function {function} on PRIMARY KEY part {name}"
-                    )));
-                }
-                if column.ty.is_multi_cell() {
-                    let what = if column.ty.is_collection() { "collection" } else { "UDT" };
-                    return Err(Error::Invalid(format!(
-                        "Cannot use selection function {function} on non-frozen {what} {name}"
-                    )));
-                }
-                Ok(match function {
-                    "ttl" => (Show::Ttl(column.id, is_static), format!("ttl({name})"), CqlType::Int),
-                    _ => {
-                        (Show::WriteTime(column.id, is_static), format!("writetime({name})"), CqlType::BigInt)
-                    }
-                })
-            }
-            ("token", arguments) => {
-                let names: Option<Vec<&String>> = arguments
-                    .iter()
-                    .map(|a| if let SelectExpr::Column(name) = a { Some(name) } else { None })
-                    .collect();
-                match names {
-                    Some(names) if names.iter().copied().eq(def.partition_key().map(|c| &c.name)) => {
-                        let names: Vec<&str> = names.iter().map(|n| n.as_str()).collect();
-                        Ok((Show::Token, format!("system.token({})", names.join(", ")), CqlType::BigInt))
-                    }
-                    _ => Err(Error::Invalid(
-                        "The token function takes the whole partition key, in its order".into(),
-                    )),
-                }
-            }
-            _ => Err(unsupported()),
-        },
-        _ => Err(unsupported()),
-    }
-}
-
-/// Prepares `c[k]`, `c.f`, and nested combinations of them.
-fn inside(
-    names: &TableNames,
-    expr: &SelectExpr,
-    binder: &mut Binder,
-) -> Result<(Show, String, CqlType), Error> {
-    let (base, of, label, ty, step) = match expr {
-        SelectExpr::Element(base, key) => {
-            let (of, label, ty) = selected(names, base, binder)?;
-            let (key_type, found) = match ty.thawed() {
-                CqlType::Map(key, value) => (&**key, &**value),
-                CqlType::Set(member) => (&**member, &**member),
-                CqlType::List(_) => {
-                    return Err(Error::Invalid(format!(
-                        "Element selection is only allowed on sets and maps, but {label} is a list"
-                    )));
-                }
-                _ => {
-                    return Err(Error::Invalid(format!(
-                        "Invalid element selection: {label} is of type {ty} is not a collection"
-                    )));
-                }
-            };
-            let bind = binder.bind(&format!("key({label})"), key_type, key)?;
-            let found = found.clone();
-            (base, of, format!("{label}[{key}]"), found, PathStep::Key(ty, bind))
-        }
-        SelectExpr::Field(base, field) => {
-            let (of, label, ty) = selected(names, base, binder)?;
-            let CqlType::Udt(udt) = ty.thawed() else {
-                return Err(Error::Invalid(format!(
-                    "Invalid field selection: {label} of type {ty} is not a user type"
-                )));
-            };
-            let Some(at) = udt.fields.iter().position(|(name, _)| name == field) else {
-                return Err(Error::Invalid(format!("{label} of type {ty} has no field {field}")));
-            };
-            (base, of, format!("{label}.{field}"), udt.fields[at].1.clone(), PathStep::Field(at))
-        }
-        other => return selected(names, other, binder),
-    };
-    let show = match of {
-        Show::Inside(mut inside) => {
-            inside.steps.push(step);
-            Show::Inside(inside)
-        }
-        _ => {
-            let SelectExpr::Column(name) = &**base else {
-                return Err(Error::Invalid(format!("{label} has no parts")));
-            };
-            let (column, _) = names.find(name)?;
-            Show::Inside(Box::new(Inside { column, steps: vec![step] }))
-        }
-    };
-    Ok((show, label, ty))
 }

@@ -195,12 +195,18 @@ impl Show {
     /// Binds the values of an execution.
     pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<Show, Error> {
         let Show::Inside(inside) = self else { return Ok(self.clone()) };
-        let step = |step: &PathStep| match step {
+        let steps = inside.steps.iter().map(|step| step.bound(values)).collect::<Result<_, Error>>()?;
+        Ok(Show::Inside(Box::new(Inside { column: inside.column, steps })))
+    }
+}
+
+impl PathStep {
+    /// Binds the values of an execution.
+    pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<PathStep, Error> {
+        match self {
             PathStep::Key(ty, key) => Ok(PathStep::Key(ty.clone(), key.fixed(values)?)),
             PathStep::Field(at) => Ok(PathStep::Field(*at)),
-        };
-        let steps = inside.steps.iter().map(step).collect::<Result<_, Error>>()?;
-        Ok(Show::Inside(Box::new(Inside { column: inside.column, steps })))
+        }
     }
 }
 
@@ -270,6 +276,16 @@ impl<'v> RowSource<'v> {
         self.cell(column.id, is_static).is_some() || has_elements()
     }
 
+    /// Returns the cells of the elements of a column, by number, in the order of their paths.
+    pub(crate) fn element_cells(&self, id: u32, is_static: bool) -> Vec<CellRef<'v>> {
+        let is_live = |cell: &CellRef<'v>| cell.path.is_some() && cell.value().is_some();
+        match (is_static, self.view, self.row) {
+            (true, Some(view), _) => view.static_elements(id).filter(is_live).collect(),
+            (false, _, Some(row)) => row.elements(id).filter(is_live).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the live cells of a column, by number.
     pub(crate) fn seen(&self, id: u32, is_static: bool) -> Vec<Seen<'v>> {
         let seen = |cell: CellRef<'v>| {
@@ -320,6 +336,26 @@ impl<'v> RowSource<'v> {
             Show::Regular(id) => of_cell(self.cell(id, false)),
             _ => self.elements(column)?.map(Cow::Owned),
         })
+    }
+
+    /// Returns the value of any column of the result.
+    pub(crate) fn value(&self, show: &Show) -> Result<Option<Cow<'v, [u8]>>, Error> {
+        let of_cell = |cell: Option<CellRef<'v>>| cell.and_then(|cell| cell.value()).map(Cow::Borrowed);
+        match show {
+            Show::Static(id) => Ok(of_cell(self.cell(*id, true))),
+            Show::Regular(id) => Ok(of_cell(self.cell(*id, false))),
+            Show::Key(at) => Ok(Some(Cow::Borrowed(key_part(self.def, self.key, *at)?))),
+            Show::Elements(at) => self.column(*at),
+            Show::Inside(part) => Ok(match self.column(part.column)? {
+                Some(Cow::Borrowed(whole)) => inside(&part.steps, whole)?.map(Cow::Borrowed),
+                Some(Cow::Owned(whole)) => inside(&part.steps, &whole)?.map(|part| Cow::Owned(part.to_vec())),
+                None => None,
+            }),
+            _ => {
+                let mut scratch = Vec::new();
+                Ok(self.simple(show, &mut scratch)?.map(|value| Cow::Owned(value.to_vec())))
+            }
+        }
     }
 
     /// Returns the value of a column of the result that is stored in one piece. Values that are not

@@ -3,13 +3,17 @@
 
 mod fit;
 mod literal;
+pub(crate) mod operand;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use cql::ast;
-use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, METADATA_BYTES_MAX, Value};
+use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, METADATA_BYTES_MAX, Schema, Value};
 use schema::{CqlType, ValueError, value};
+
+use crate::bind::types::Types;
+use operand::Call;
 
 /// Bytes of a text that are checked in one work unit: UTF-8 of several bytes a character takes
 /// about 1 ns a byte.
@@ -26,10 +30,8 @@ enum Input {
     Marker(usize),
     /// Constant; `None` is null.
     Constant(Option<Vec<u8>>),
-    /// `now()`: a new value for every execution.
-    Now,
-    /// `uuid()`: a new value for every execution.
-    Uuid,
+    /// Call of a function, or an operator.
+    Call(Box<Call>),
     /// Parts of a literal with markers or functions inside: elements, alternating keys and values,
     /// or fields.
     Parts(Vec<Bind>),
@@ -75,7 +77,7 @@ impl Bind {
                 Value::Null | Value::Unset => None,
             },
             Input::Constant(bytes) => bytes.as_deref(),
-            Input::Now | Input::Uuid | Input::Parts(_) => None,
+            Input::Call(_) | Input::Parts(_) => None,
         }
     }
 
@@ -84,8 +86,10 @@ impl Bind {
         let bytes = match &self.input {
             Input::Constant(None) => return Ok(Given::Null),
             Input::Constant(Some(bytes)) => return Ok(Given::Bytes(Cow::Borrowed(bytes))),
-            Input::Now => return Ok(Given::Bytes(Cow::Owned(now_timeuuid().to_vec()))),
-            Input::Uuid => return Ok(Given::Bytes(Cow::Owned(random_uuid().as_bytes().to_vec()))),
+            Input::Call(call) => {
+                let value = call.value(&self.ty, values)?;
+                return Ok(value.map_or(Given::Null, |bytes| Given::Bytes(Cow::Owned(bytes))));
+            }
             Input::Parts(parts) => {
                 let bytes = literal::assemble(&self.ty, parts, values)?;
                 self.count(&bytes);
@@ -110,7 +114,7 @@ impl Bind {
     /// Returns the size of its value in one execution, in bytes as given by the client, unchecked.
     pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
         match &self.input {
-            Input::Now | Input::Uuid => 16,
+            Input::Call(call) => call.size(values),
             // Each part is preceded by its length, and a collection by its count.
             Input::Parts(parts) => parts.iter().map(|part| 4 + part.size(values)).sum::<u64>() + 4,
             Input::Marker(_) | Input::Constant(_) => self.raw(values).map_or(0, |bytes| bytes.len() as u64),
@@ -122,7 +126,8 @@ impl Bind {
         match &self.input {
             Input::Constant(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
             Input::Parts(parts) => parts.iter().map(Bind::constant_bytes).sum(),
-            Input::Marker(_) | Input::Now | Input::Uuid => 0,
+            Input::Call(call) => call.constant_bytes(),
+            Input::Marker(_) => 0,
         }
     }
 
@@ -239,14 +244,11 @@ pub(crate) fn random_uuid() -> uuid::Uuid {
     uuid::Builder::from_random_bytes(bytes).into_uuid()
 }
 
-fn now_timeuuid() -> [u8; 16] {
-    value::timeuuid(lanes::time::unix_micros() * 10, lanes::random::u64())
-}
-
 /// Collects the bind markers of a statement while its terms are prepared, and checks the statement
 /// against the guardrails.
 pub(crate) struct Binder {
     guardrails: Arc<Guardrails>,
+    types: Types,
     keyspace: Arc<str>,
     table: Arc<str>,
     markers: Vec<Option<ColumnSpec>>,
@@ -271,6 +273,7 @@ impl Binder {
         let (keyspace, table) = (Arc::from(""), Arc::from(""));
         Binder {
             guardrails,
+            types: Types::default(),
             keyspace,
             table,
             markers: vec![None; markers],
@@ -331,7 +334,18 @@ impl Binder {
     pub(crate) fn about(&mut self, keyspace: &str, table: &str) {
         if *self.keyspace != *keyspace || *self.table != *table {
             (self.keyspace, self.table) = (keyspace.into(), table.into());
+            self.types.about(&self.keyspace, &self.table);
         }
+    }
+
+    /// Sets the schema, whose user types type hints and casts may name.
+    pub(crate) fn with_schema(self, schema: Arc<Schema>) -> Binder {
+        Binder { types: Types::of(schema), ..self }
+    }
+
+    /// Returns the types that type hints and casts may name.
+    pub(crate) fn types(&self) -> &Types {
+        &self.types
     }
 
     /// Checks a number of items in the statement, before any of them is prepared.
@@ -396,26 +410,24 @@ impl Binder {
                 }
                 Input::Marker(index)
             }
-            ast::Term::Function(call) => match (call.name.name.as_str(), call.arguments.len(), ty.thawed()) {
-                ("now" | "current_timeuuid", 0, CqlType::TimeUuid | CqlType::Uuid) => Input::Now,
-                ("uuid", 0, CqlType::Uuid) => Input::Uuid,
-                (function, ..) => {
-                    return Err(Error::Invalid(format!(
-                        "The function '{function}' is not supported here yet (for \"{name}\" of type {ty})"
-                    )));
-                }
-            },
+            ast::Term::Function(_) | ast::Term::Arithmetic(_) | ast::Term::Negate(_) => {
+                operand::call(self, name, ty, term)?
+            }
+            ast::Term::Tuple(parts) if parts.len() == 1 && !matches!(ty.thawed(), CqlType::Tuple(_)) => {
+                return self.bind_shared(name, ty, &parts[0]);
+            }
             ast::Term::TypeHint(hint) if !literal::is_constant(&hint.term) => {
-                return match literal::hinted_type(name, ty, hint)? {
-                    // A marker has the type of its hint. Bytes of a varint are its shortest ones.
-                    Some(hinted) if hint.term.is_marker() && **ty != CqlType::Varint => {
+                return match literal::hinted_type(&self.types, name, ty, hint)? {
+                    // A marker or a call has the type of its hint. Bytes of a varint are its
+                    // shortest ones.
+                    Some(hinted) if **ty != CqlType::Varint => {
                         self.bind_shared(name, &Arc::new(hinted), &hint.term)
                     }
                     _ => self.bind_shared(name, ty, &hint.term),
                 };
             }
             constant if literal::is_constant(constant) => {
-                Input::Constant(literal::serialize(&self.guardrails, name, ty, constant)?)
+                Input::Constant(literal::serialize(self, name, ty, constant)?)
             }
             open => Input::Parts(literal::parts(self, name, ty, open)?),
         };

@@ -8,6 +8,8 @@ use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, Guardrails, ROW_BY
 use schema::TableDef;
 
 use crate::Embedded;
+use crate::bind::expression::groups::{Groups, OpenGroup};
+use crate::bind::show::RowSource;
 use crate::read::paging::Position;
 use crate::read::row_answer;
 use crate::system::own_tables::is_server_keyspace;
@@ -16,8 +18,8 @@ use crate::system::own_tables::is_server_keyspace;
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) rows: ResultRows,
-    /// Rows counted by a `count`.
-    pub(crate) counted: u64,
+    /// Group whose rows are being read.
+    pub(crate) group: Option<OpenGroup>,
     /// Clustering key of the last row taken from the current partition, and the number of its rows
     /// taken.
     pub(crate) last: Option<Bytes>,
@@ -99,7 +101,7 @@ impl Chunk {
     pub(crate) fn new(rows: ResultRows, left: u32, bytes_max: usize, ends: Ends) -> Chunk {
         Chunk {
             rows,
-            counted: 0,
+            group: None,
             last: None,
             of_partition: 0,
             left,
@@ -142,9 +144,71 @@ impl Chunk {
 
     /// Records the place of the row taken last.
     pub(super) fn place(&mut self) {
-        if let Some(places) = &mut self.places {
-            places.push((self.last.clone().unwrap_or_default(), self.rows.cells.len()));
+        if self.places.is_some() {
+            self.place_at(self.last.clone().unwrap_or_default());
         }
+    }
+
+    /// Records the place of a row with this clustering key.
+    fn place_at(&mut self, clustering: Bytes) {
+        if let Some(places) = &mut self.places {
+            places.push((clustering, self.rows.cells.len()));
+        }
+    }
+
+    /// Adds a row to its group, or opens one. Returns `None` if it was added. Returns `Some` if it
+    /// begins a group that is not wanted: true if all requested groups of the partition were taken.
+    ///
+    /// # Errors
+    /// Returns an error if a group is too large, or if there is no memory for it.
+    pub(super) fn add_to_group(
+        &mut self,
+        groups: &Groups,
+        source: &RowSource<'_>,
+        per_partition: u32,
+    ) -> Result<Option<bool>, Error> {
+        let clustering = source.row.map_or(&[][..], |row| row.clustering());
+        if let Some(group) = self.group.as_mut().filter(|group| groups.begins_with(group, clustering)) {
+            return groups.add(group, source).map(|()| None);
+        }
+        let identity = groups.identity(source.def, clustering, source)?;
+        if let Some(group) = self.group.as_mut().filter(|group| group.is(&identity)) {
+            return groups.add(group, source).map(|()| None);
+        }
+        self.close_group(groups)?;
+        let is_limited = groups.by.is_some();
+        if is_limited && self.left == 0 {
+            return Ok(Some(false));
+        }
+        if is_limited && self.of_partition >= per_partition {
+            return Ok(Some(true));
+        }
+        let partition = (source.token, Bytes::copy_from_slice(source.key));
+        let group = groups.open(partition, Bytes::copy_from_slice(clustering), identity, source)?;
+        if is_limited {
+            if !self.admits(group.bytes(), group.bytes())? {
+                return Ok(Some(false));
+            }
+            self.of_partition += 1;
+            self.left -= 1;
+        }
+        self.group = Some(group);
+        Ok(None)
+    }
+
+    /// Closes the group at the end of its partition, and adds its row.
+    ///
+    /// # Errors
+    /// Returns an error if a function fails, or if there is no memory for the row.
+    pub(super) fn close_group(&mut self, groups: &Groups) -> Result<(), Error> {
+        let Some(group) = self.group.take_if(|_| groups.by.is_some()) else { return Ok(()) };
+        let clustering = group.clustering.clone();
+        for value in groups.close(group)? {
+            self.rows.push(value.as_deref());
+        }
+        self.rows.count += 1;
+        self.place_at(clustering);
+        self.bound()
     }
 
     /// Takes no more rows once there are `bytes_max` bytes of cells.

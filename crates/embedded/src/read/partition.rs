@@ -9,8 +9,9 @@ use engine::{Error, Reads};
 use schema::{ColumnKind, TableDef};
 use storage::{PartitionView, RowView, ScanPiece, Shard, StoredRow, TableId};
 
+use crate::bind::expression::groups::Groups;
 use crate::bind::filter::BoundFilter;
-use crate::bind::select::Projection;
+use crate::bind::projection::Projection;
 use crate::bind::show::RowSource;
 use crate::bind::slice::{Range, is_in};
 use crate::heavy_lane::heavy;
@@ -89,8 +90,27 @@ enum Shown {
 
 impl Slice {
     /// Reads one partition after a row, on the core that owns it. Returns true if it was read to
-    /// its end. Storage returns it in chunks.
+    /// its end.
     async fn one(
+        &self,
+        shard: &Rc<Shard>,
+        token: i64,
+        key: &Bytes,
+        after: Option<Bytes>,
+        chunk: &mut Chunk,
+    ) -> Result<bool, Error> {
+        let whole = self.one_in_chunks(shard, token, key, after, chunk).await?;
+        self.close_group(chunk)?;
+        Ok(whole)
+    }
+
+    /// Closes the last group of a partition.
+    fn close_group(&self, chunk: &mut Chunk) -> Result<(), Error> {
+        self.projection.groups().map_or(Ok(()), |groups| chunk.close_group(groups))
+    }
+
+    /// Reads one partition as [`Slice::one`] does. Storage returns it in chunks.
+    async fn one_in_chunks(
         &self,
         shard: &Rc<Shard>,
         token: i64,
@@ -185,6 +205,7 @@ impl Slice {
             let head = part.head.as_ref().unwrap_or(&piece.view);
             let ended = self.rows(open(head), rows, &mut part.found, chunk).await?;
             if ended.is_some() {
+                self.close_group(chunk)?;
                 return Ok(ended);
             }
         }
@@ -192,13 +213,15 @@ impl Slice {
             part.head.get_or_insert_with(|| piece.view.clone());
             return Ok(None);
         }
-        match part.found || !self.whole {
-            true => Ok(Some(true)),
+        let whole = match part.found || !self.whole {
+            true => true,
             false => {
                 let head = part.head.as_ref().unwrap_or(&piece.view);
-                self.statics_alone(open(head), chunk).await.map(Some)
+                self.statics_alone(open(head), chunk).await?
             }
-        }
+        };
+        self.close_group(chunk)?;
+        Ok(Some(whole))
     }
 
     /// Returns the ranges that remain after a row, in reading order.
@@ -347,6 +370,9 @@ impl Slice {
         if !self.passes(&source)? {
             return Ok(Shown::Next);
         }
+        if let Some(groups) = self.projection.groups() {
+            return self.grouped(groups, &source, chunk, is_heavy);
+        }
         if chunk.left == 0 {
             return Ok(Shown::End(false));
         }
@@ -361,6 +387,26 @@ impl Slice {
         }
         chunk.last = Some(Bytes::copy_from_slice(row.clustering()));
         chunk.place();
+        Ok(if self.distinct { Shown::End(true) } else { Shown::Next })
+    }
+
+    /// Adds one row to its group.
+    fn grouped(
+        &self,
+        groups: &Groups,
+        source: &RowSource<'_>,
+        chunk: &mut Chunk,
+        is_heavy: bool,
+    ) -> Result<Shown, Error> {
+        if !is_heavy && !row_answer::is_small(&self.projection, source) {
+            return Ok(Shown::Large);
+        }
+        if let Some(whole) = chunk.add_to_group(groups, source, self.per_partition)? {
+            return Ok(Shown::End(whole));
+        }
+        if groups.by.is_some() {
+            chunk.last = source.row.map(|row| Bytes::copy_from_slice(row.clustering()));
+        }
         Ok(if self.distinct { Shown::End(true) } else { Shown::Next })
     }
 
@@ -389,6 +435,10 @@ impl Slice {
     fn statics(&self, partition: OpenPartition<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
         let source = self.source(partition, None);
         if source.has_statics() && self.passes(&source)? {
+            if let Some(groups) = self.projection.groups() {
+                chunk.last = None;
+                return Ok(chunk.add_to_group(groups, &source, self.per_partition)?.unwrap_or(true));
+            }
             if chunk.left == 0 {
                 return Ok(false);
             }

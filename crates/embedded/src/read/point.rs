@@ -9,7 +9,8 @@ use engine::{AnswerMemory, Error, Execution, Request, ResultRows, StatementOutco
 use storage::{Read, RowView, TableId};
 
 use crate::bind::choice::{Choice, single};
-use crate::bind::select::{Projection, SelectPlan};
+use crate::bind::projection::Projection;
+use crate::bind::select::SelectPlan;
 use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, encode};
 use crate::heavy_lane::heavy;

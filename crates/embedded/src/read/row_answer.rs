@@ -13,7 +13,10 @@ use std::collections::BTreeMap;
 
 use engine::{Error, ROW_BYTES_MAX, ResultRows};
 
-use crate::bind::select::Projection;
+pub(crate) use crate::bind::expression::too_large;
+
+use crate::bind::expression::Computed;
+use crate::bind::projection::Projection;
 use crate::bind::show::{RowSource, Show, Shows, inside};
 use crate::read::chunk::Chunk;
 
@@ -27,13 +30,11 @@ const COLUMNS_PER_UNIT: usize = 4;
 /// lane adds it.
 #[inline]
 pub(crate) fn is_small(projection: &Projection, source: &RowSource<'_>) -> bool {
-    match projection {
-        Projection::Rows(shows) => shows.fits(source, SMALL_BYTES),
-        Projection::Count(_) => true,
-    }
+    projection.fits(source, SMALL_BYTES)
 }
 
-/// Adds a row to the chunk. Returns false if it does not fit: the page ends before it.
+/// Adds a row to the chunk. Returns false if it does not fit: the page ends before it. Rows of
+/// groups are added by their groups.
 ///
 /// # Errors
 /// Returns an error if the row is too large for any answer, or if there is no memory for it.
@@ -41,33 +42,30 @@ pub(crate) fn add(projection: &Projection, source: &RowSource<'_>, chunk: &mut C
     let before = chunk.rows.cells.len();
     let is_added = match projection {
         Projection::Rows(shows) if !is_small(projection, source) => add_large(shows, source, chunk)?,
-        projection => add_small(projection, source, chunk).map(|()| true)?,
+        Projection::Rows(shows) => {
+            chunk.begin_row();
+            push_small(shows, source, &mut chunk.rows)?;
+            chunk.bound()?;
+            true
+        }
+        Projection::Computed(computed) => add_computed(computed, source, chunk)?,
+        Projection::Groups(_) => return Err(Error::Server("a row was added without its group".into())),
     };
     lanes::count_copied(chunk.rows.cells.len().saturating_sub(before));
     Ok(is_added)
 }
 
-/// Adds a small row to the chunk, or counts it.
-fn add_small(projection: &Projection, source: &RowSource<'_>, chunk: &mut Chunk) -> Result<(), Error> {
-    match projection {
-        Projection::Rows(shows) => {
-            chunk.begin_row();
-            push_small(shows, source, &mut chunk.rows)?;
-            chunk.bound()
-        }
-        Projection::Count(counted) => {
-            chunk.of_partition += 1;
-            let is_counted = match counted {
-                None => true,
-                Some(show) => match assembled(show) {
-                    None => source.simple(show, &mut Vec::new())?.is_some(),
-                    Some(_) => Wholes::default().value(source, show)?.is_some(),
-                },
-            };
-            chunk.counted += u64::from(is_counted);
-            Ok(())
-        }
+/// Adds a row of expressions, as [`add`] does.
+fn add_computed(computed: &Computed, source: &RowSource<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+    let row = computed.row(source)?;
+    let bytes = row.iter().map(|value| 4 + value.as_ref().map_or(0, |value| value.len())).sum();
+    if !chunk.admits(bytes, bytes)? {
+        return Ok(false);
     }
+    chunk.begin_row();
+    row.iter().for_each(|value| chunk.rows.push(value.as_deref()));
+    chunk.bound()?;
+    Ok(true)
 }
 
 /// Appends the cells of a row that [`is_small`].
@@ -131,14 +129,6 @@ fn add_large(shows: &Shows, source: &RowSource<'_>, chunk: &mut Chunk) -> Result
 /// Returns the work units of the columns of a row, and of its filters.
 pub(crate) fn units_of_row(columns: usize) -> u32 {
     1 + (columns / COLUMNS_PER_UNIT) as u32
-}
-
-/// Returns the error for a row that no answer can hold.
-pub(crate) fn too_large(bytes: usize) -> Error {
-    Error::Invalid(format!(
-        "expected at most {ROW_BYTES_MAX} bytes in one row of an answer, got {bytes} or more: \
-         select fewer columns, and each of them once"
-    ))
 }
 
 /// Returns the column of which a part or the elements are shown, by its index.

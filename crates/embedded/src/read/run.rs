@@ -18,7 +18,7 @@ use storage::SLICE_BYTES;
 
 use crate::bind::choice::{Cost, plus, times};
 use crate::bind::restrict::{TokenBound, is_lower};
-use crate::bind::select::{Projection, SelectPlan};
+use crate::bind::select::SelectPlan;
 use crate::bind::slice::{clustering_ranges, compare_keys, partition_keys};
 use crate::bind::term::Given;
 use crate::heavy_lane::heavy;
@@ -176,7 +176,6 @@ struct Reading {
     page_bytes_max: usize,
     /// Memory for the result.
     grant: Option<Arc<dyn AnswerGrant>>,
-    counting: bool,
     /// Rows must be durable before the client gets them.
     serial: bool,
 }
@@ -203,7 +202,7 @@ impl Reading {
         };
         let per_partition = limit(&plan.limits.per_partition, "PER PARTITION LIMIT")?;
         let rows_max = limit(&plan.limits.all, "LIMIT")?;
-        let counting = matches!(*plan.projection, Projection::Count(_));
+        let is_one_group = plan.projection.group_of_all().is_some();
         let filters =
             plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
         let slice = Slice {
@@ -229,7 +228,8 @@ impl Reading {
                 Some(keys)
             }
         };
-        let merged = plan.order.columns > 0 && !counting && keys.as_ref().is_some_and(|keys| keys.len() > 1);
+        let merged =
+            plan.order.columns > 0 && !is_one_group && keys.as_ref().is_some_and(|keys| keys.len() > 1);
         if merged && (request.paging_state.is_some() || request.page_size.is_some_and(|page| page < rows_max))
         {
             return Err(Error::Invalid(CANNOT_PAGE.into()));
@@ -241,10 +241,9 @@ impl Reading {
             plan: plan.clone(),
             keys,
             position,
-            page: if counting || merged { None } else { request.page_size },
+            page: if is_one_group || merged { None } else { request.page_size },
             page_bytes_max: request.page_bytes_max.min(PAGE_BYTES_MAX),
             grant: request.room.map(AnswerMemory::open),
-            counting,
             serial: request.serial,
         })
     }
@@ -287,8 +286,10 @@ impl Reading {
         if self.page.is_none() && !of_server {
             guardrails.check(Guardrail::UnpagedBytes, chunk.rows.cells.len() as u64)?;
         }
-        if self.counting {
-            chunk.rows.push(Some(&(chunk.counted as i64).to_be_bytes()));
+        if let Some(groups) = self.scan.slice.projection.group_of_all() {
+            for value in groups.close_all(chunk.group.take())? {
+                chunk.rows.push(value.as_deref());
+            }
             chunk.rows.count = 1;
             return Ok(StatementOutcome::Rows(chunk.rows));
         }

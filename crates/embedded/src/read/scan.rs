@@ -11,6 +11,7 @@ use bytes::Bytes;
 use engine::{Cells, Error, ResultRows};
 use storage::{Shard, TableId};
 
+use crate::bind::expression::groups::OpenGroup;
 use crate::read::chunk::{Chunk, Ends};
 use crate::read::paging::Position;
 use crate::read::partition::{PartitionRead, Slice};
@@ -57,7 +58,8 @@ struct PartitionRows {
 struct Portion {
     cells: Cells,
     partitions: VecDeque<PartitionRows>,
-    counted: u64,
+    /// Group of all rows, if the query has one.
+    group: Option<OpenGroup>,
     /// Position to continue from; `None` at the end.
     next: Option<Position>,
 }
@@ -88,7 +90,7 @@ impl Scan {
         let portion = || Portion {
             cells: Cells::default(),
             partitions: VecDeque::new(),
-            counted: 0,
+            group: None,
             next: next.clone(),
         };
         let source = |core| ScanSource { core, portion: portion(), merged: 0 };
@@ -156,7 +158,7 @@ impl Scan {
             }
             for (source, task) in reads {
                 (source.portion, source.merged) = (task.await?, 0);
-                chunk.counted += source.portion.counted;
+                OpenGroup::merge(&mut chunk.group, source.portion.group.take())?;
             }
         }
     }
@@ -220,7 +222,7 @@ impl Scan {
 
 impl Portion {
     fn of(chunk: Chunk, partitions: VecDeque<PartitionRows>, next: Option<Position>) -> Portion {
-        Portion { cells: chunk.rows.cells, partitions, counted: chunk.counted, next }
+        Portion { cells: chunk.rows.cells, partitions, group: chunk.group, next }
     }
 }
 

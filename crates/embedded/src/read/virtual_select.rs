@@ -2,17 +2,22 @@
 //! into pages. Tables as large as the schema stream their rows in the order of the key: a read
 //! holds a few rows in addition to its page.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use engine::{
     ANSWER_BYTES_MAX, AnswerGrant, AnswerMemory, Error, Execution, ROW_BYTES_MAX, Request, ResultRows,
     RowChunks, StatementOutcome, Subject, Viewer, VirtualRow, VirtualTable, Warnings,
 };
-use schema::value;
+use schema::{TableDef, value};
 
 use crate::Embedded;
+use crate::bind::expression::groups::{Groups, OpenGroup};
+use crate::bind::expression::{Leaf, Row};
 use crate::bind::filter::BoundFilter;
-use crate::bind::select::{Projection, SelectPlan};
+use crate::bind::projection::Projection;
+use crate::bind::select::SelectPlan;
 use crate::bind::show::{self, Show};
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
@@ -31,6 +36,9 @@ const ROWS_INLINE: usize = 100;
 
 /// Work units of creating a row: eight cells, each with an allocation.
 const ROW_UNITS: u32 = 5;
+
+/// Bytes of a computed value that is not a part of the row.
+const COMPUTED_BYTES: usize = 64;
 
 /// A page ends before a row of more bytes that does not fit.
 const LARGE_ROW_BYTES: usize = 64 << 10;
@@ -125,10 +133,15 @@ impl PendingSelect {
         if rows.len() > ROWS_AT_ONCE {
             return false;
         }
-        let bytes: usize = rows.iter().flatten().flatten().map(bytes::Bytes::len).sum();
+        let bytes: usize = rows.iter().flatten().flatten().map(Bytes::len).sum();
         let shown = match &*self.projection {
             Projection::Rows(shows) => bytes.saturating_mul(shows.repeats()) + 4 * rows.len() * shows.len(),
-            Projection::Count(_) => 0,
+            Projection::Computed(computed) => {
+                bytes.saturating_mul(computed.leaves) + COMPUTED_BYTES * rows.len() * computed.weight
+            }
+            Projection::Groups(groups) => {
+                bytes.saturating_mul(groups.leaves) + COMPUTED_BYTES * rows.len() * groups.weight
+            }
         };
         shown <= BYTES_AT_ONCE
     }
@@ -179,7 +192,7 @@ impl PendingSelect {
         let mut answer = VirtualAnswer::new(self);
         let (mut made, mut next) = (0, Vec::new());
         while made < ROWS_INLINE {
-            let Some(chunk) = chunks.next() else { return Ok(answer.finish()) };
+            let Some(chunk) = chunks.next() else { return answer.finish() };
             if chunk.is_empty() || !answer.select.is_small(&chunk) {
                 next = chunk;
                 break;
@@ -187,7 +200,7 @@ impl PendingSelect {
             made += chunk.len();
             let _ = lanes::spend(ROW_UNITS.saturating_mul(chunk.len() as u32));
             if !answer.add(chunk)? {
-                return Ok(answer.finish());
+                return answer.finish();
             }
         }
         heavy(async move {
@@ -197,7 +210,7 @@ impl PendingSelect {
                 }
                 lanes::heavy_yield().await;
             }
-            Ok(answer.finish())
+            answer.finish()
         })
         .await
     }
@@ -216,12 +229,20 @@ impl PendingSelect {
         });
         let mut answer = VirtualAnswer::new(self);
         answer.add(rows)?;
-        Ok(answer.finish())
+        answer.finish()
     }
+}
 
-    /// Returns the value of a column of the result in a row.
-    fn value<'r>(&self, show: &Show, row: &'r VirtualRow) -> Result<Option<&'r [u8]>, Error> {
-        let def = &self.plan.def;
+/// Row of a virtual table.
+struct VirtualSource<'r> {
+    def: &'r TableDef,
+    row: &'r VirtualRow,
+}
+
+impl<'r> VirtualSource<'r> {
+    /// Returns the value of a column of the result.
+    fn value(&self, show: &Show) -> Result<Option<&'r [u8]>, Error> {
+        let VirtualSource { def, row } = self;
         Ok(match show {
             Show::Key(at) => row[*at].as_deref(),
             Show::Clustering(at) => row[def.partition_key().count() + at].as_deref(),
@@ -234,6 +255,24 @@ impl PendingSelect {
             Show::Ttl(..) | Show::WriteTime(..) | Show::Token => None,
         })
     }
+
+    /// Returns the bytes of the key columns by which rows are grouped.
+    fn identity(&self, groups: &Groups) -> Result<Vec<u8>, Error> {
+        let Some(by) = &groups.by else { return Ok(Vec::new()) };
+        let keys = &self.row[..self.def.partition_key().count() + by.columns];
+        let keys = value::encode_tuple(keys.iter().map(Option::as_deref));
+        groups.identity_behind(keys, self)
+    }
+}
+
+impl Row for VirtualSource<'_> {
+    fn leaf(&self, leaf: &Leaf) -> Result<Option<Cow<'_, [u8]>>, Error> {
+        match leaf {
+            Leaf::Show(show) => Ok(self.value(show)?.map(Cow::Borrowed)),
+            Leaf::Times(_) => Ok(None),
+            Leaf::First(_) | Leaf::Total(_) => Err(Error::Server("a row has no group".into())),
+        }
+    }
 }
 
 /// Result that is being built.
@@ -241,7 +280,9 @@ struct VirtualAnswer {
     select: PendingSelect,
     out: ResultRows,
     grants: Grants,
-    /// Rows that passed the filters so far.
+    /// Group whose rows are being read.
+    group: Option<OpenGroup>,
+    /// Rows that passed the filters so far, or groups of them.
     at: usize,
     /// True if there are more rows than the page has.
     has_more: bool,
@@ -250,46 +291,94 @@ struct VirtualAnswer {
 impl VirtualAnswer {
     fn new(select: PendingSelect) -> VirtualAnswer {
         let (out, grants) = (ResultRows::new(select.plan.columns.clone()), Grants::of(select.grant.clone()));
-        VirtualAnswer { select, out, grants, at: 0, has_more: false }
+        VirtualAnswer { select, out, grants, group: None, at: 0, has_more: false }
     }
 
     /// Adds the rows that are visible and pass the filters, in their order. Returns false if no
     /// more rows are needed.
     fn add(&mut self, mut rows: Vec<VirtualRow>) -> Result<bool, Error> {
-        let PendingSelect { subject, viewer, plan, projection, filters, limit, start, page, .. } =
-            &self.select;
+        let PendingSelect { subject, viewer, plan, projection, filters, limit, start, .. } = &self.select;
         subject.show(viewer.as_deref(), &mut rows);
         let columns = &plan.def.columns;
         rows.retain(|row| filters.iter().all(|f| f.passes(&columns[f.column].ty, row[f.column].as_deref())));
-        if matches!(**projection, Projection::Count(_)) {
-            self.at += rows.len();
-            return Ok(true);
-        }
-        let (limit, start, page) = (*limit, *start, *page);
+        let (limit, start) = (*limit, *start);
         let projection = projection.clone();
+        let def = plan.def.clone();
         for row in &rows {
+            let source = VirtualSource { def: &def, row };
+            let (shows, computed) = match &*projection {
+                Projection::Groups(groups) => {
+                    if !self.add_to_group(groups, &source)? {
+                        return Ok(false);
+                    }
+                    continue;
+                }
+                Projection::Rows(shows) => (Some(shows), None),
+                Projection::Computed(computed) => (None, Some(computed)),
+            };
             if self.at >= limit {
                 return Ok(false);
             }
-            if self.at >= start && !self.add_row(&projection, row, page)? {
-                self.has_more = true;
-                return Ok(false);
+            if self.at >= start {
+                let row = match (shows, computed) {
+                    (Some(shows), _) => {
+                        let value = |show: &Show| Ok(source.value(show)?.map(Cow::Borrowed));
+                        shows.iter().map(value).collect::<Result<Vec<_>, Error>>()?
+                    }
+                    (_, computed) => {
+                        computed.map_or_else(|| Ok(Vec::new()), |computed| computed.row(&source))?
+                    }
+                };
+                if !self.add_row(&row)? {
+                    self.has_more = true;
+                    return Ok(false);
+                }
             }
             self.at += 1;
         }
         Ok(true)
     }
 
+    /// Adds a row to its group, or opens one. Returns false if no more rows are needed.
+    fn add_to_group(&mut self, groups: &Groups, source: &VirtualSource<'_>) -> Result<bool, Error> {
+        let identity = source.identity(groups)?;
+        if let Some(group) = self.group.as_mut().filter(|group| group.is(&identity)) {
+            return groups.add(group, source).map(|()| true);
+        }
+        if !self.close_group(groups)? {
+            return Ok(false);
+        }
+        self.group = Some(groups.open((0, Bytes::new()), Bytes::new(), identity, source)?);
+        Ok(true)
+    }
+
+    /// Closes the group, and adds its row. Returns false if no more rows are needed.
+    fn close_group(&mut self, groups: &Groups) -> Result<bool, Error> {
+        let Some(group) = self.group.take() else { return Ok(true) };
+        if self.at >= self.select.limit {
+            return Ok(false);
+        }
+        if self.at >= self.select.start {
+            let row = groups.close(group)?;
+            let row: Vec<_> = row.iter().map(|value| value.as_deref().map(Cow::Borrowed)).collect();
+            if !self.add_row(&row)? {
+                self.has_more = true;
+                return Ok(false);
+            }
+        }
+        self.at += 1;
+        Ok(true)
+    }
+
     /// Adds a row. Returns false if the page ends before it.
-    fn add_row(&mut self, projection: &Projection, row: &VirtualRow, page: usize) -> Result<bool, Error> {
-        let Projection::Rows(shows) = projection else { return Ok(true) };
+    fn add_row(&mut self, row: &[Option<Cow<'_, [u8]>>]) -> Result<bool, Error> {
         let (before, bytes_max) = (self.out.cells.len(), self.select.bytes_max);
-        if self.out.count as usize >= page || self.out.count > 0 && before >= bytes_max {
+        if self.out.count as usize >= self.select.page || self.out.count > 0 && before >= bytes_max {
             return Ok(false);
         }
         let mut bytes = 0;
-        for show in shows.iter() {
-            bytes += 4 + self.select.value(show, row)?.map_or(0, <[u8]>::len);
+        for value in row {
+            bytes += 4 + value.as_ref().map_or(0, |value| value.len());
             if bytes > ROW_BYTES_MAX {
                 return Err(row_answer::too_large(bytes));
             }
@@ -304,21 +393,26 @@ impl VirtualAnswer {
         self.grants.cover(after)?;
         lanes::count(1);
         lanes::count_copied(bytes);
-        for show in shows.iter() {
-            self.out.push(self.select.value(show, row)?);
-        }
+        row.iter().for_each(|value| self.out.push(value.as_deref()));
         self.out.count += 1;
         Ok(true)
     }
 
-    fn finish(mut self) -> StatementOutcome {
-        if let Projection::Count(_) = &*self.select.projection {
-            self.out.push(Some(&(self.at as i64).to_be_bytes()));
-            self.out.count = 1;
-        } else if self.has_more {
+    fn finish(mut self) -> Result<StatementOutcome, Error> {
+        let projection = self.select.projection.clone();
+        match projection.groups() {
+            Some(groups) if groups.by.is_none() => {
+                let row = groups.close_all(self.group.take())?;
+                row.iter().for_each(|value| self.out.push(value.as_deref()));
+                self.out.count = 1;
+            }
+            Some(groups) if !self.has_more => _ = self.close_group(groups)?,
+            _ => {}
+        }
+        if self.has_more {
             let next = Position { token: self.at as i64, ..Position::default() };
             self.out.paging_state = Some(next.encode());
         }
-        StatementOutcome::Rows(self.out)
+        Ok(StatementOutcome::Rows(self.out))
     }
 }

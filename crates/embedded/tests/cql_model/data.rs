@@ -397,6 +397,19 @@ pub(crate) enum Show {
     Column(usize),
     WriteTime(usize),
     Ttl(usize),
+    /// `count(*)`.
+    Rows,
+    /// Aggregate of the values of a column.
+    Total(Total, usize),
+}
+
+/// Aggregate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Total {
+    Count,
+    Min,
+    Max,
+    Sum,
 }
 
 /// Partitions of a SELECT.
@@ -412,8 +425,8 @@ pub(crate) enum Partitions {
 pub(crate) struct Select {
     /// Result columns; empty for all columns.
     pub(crate) shows: Vec<Show>,
-    /// Counts rows, or the values of a column.
-    pub(crate) count: Option<Option<usize>>,
+    /// GROUP BY: the partition key and this number of clustering columns.
+    pub(crate) group: Option<usize>,
     pub(crate) distinct: bool,
     pub(crate) partitions: Partitions,
     pub(crate) rows: Where,
@@ -427,18 +440,25 @@ pub(crate) struct Select {
 }
 
 impl Select {
+    /// Returns true if rows are grouped: those of the whole result without GROUP BY.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.group.is_some() || self.shows.iter().any(|show| matches!(show, Show::Rows | Show::Total(..)))
+    }
+
     pub(crate) fn text(&self, table: &Table, token: impl Fn(&[V]) -> i64) -> String {
         let name = |at: usize| table.name(at);
         let shows = self.shows.iter().map(|show| match show {
             Show::Column(at) => name(*at).to_owned(),
             Show::WriteTime(at) => format!("writetime({})", name(*at)),
             Show::Ttl(at) => format!("ttl({})", name(*at)),
+            Show::Rows => "count(*)".to_owned(),
+            Show::Total(total, at) => {
+                format!("{}({})", format!("{total:?}").to_lowercase(), name(*at))
+            }
         });
-        let shows = match self.count {
-            Some(None) => "count(*)".to_owned(),
-            Some(Some(at)) => format!("count({})", name(at)),
-            None if self.shows.is_empty() => "*".to_owned(),
-            None => shows.collect::<Vec<_>>().join(", "),
+        let shows = match self.shows.is_empty() {
+            true => "*".to_owned(),
+            false => shows.collect::<Vec<_>>().join(", "),
         };
         let mut relations = Vec::new();
         match &self.partitions {
@@ -456,6 +476,10 @@ impl Select {
         let mut text = format!("SELECT {}{shows} FROM t", if self.distinct { "DISTINCT " } else { "" });
         if !relations.is_empty() {
             let _ = write!(text, " WHERE {}", relations.join(" AND "));
+        }
+        if let Some(columns) = self.group {
+            let columns = table.partition().into_iter().chain(table.clustering().into_iter().take(columns));
+            let _ = write!(text, " GROUP BY {}", columns.map(name).collect::<Vec<_>>().join(", "));
         }
         if let Some(reversed) = self.order {
             let order = table.clustering().into_iter().map(|at| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use testkit::Random;
 
 use crate::data::{
-    Column, If, Kind, Op, Partitions, Range, Select, Show, Step, Table, Ty, V, Verb, Where, Write,
+    Column, If, Kind, Op, Partitions, Range, Select, Show, Step, Table, Total, Ty, V, Verb, Where, Write,
 };
 
 /// Generator of a history from one seed.
@@ -361,7 +361,7 @@ impl Generator {
         let by_key = matches!(partitions, Partitions::Keys(_));
         let mut select = Select {
             shows: Vec::new(),
-            count: None,
+            group: None,
             distinct: false,
             partitions,
             rows: Where::default(),
@@ -403,14 +403,16 @@ impl Generator {
             }
         }
         match self.random.below(10) {
-            0 => {
-                select.limit = None;
-                select.count = Some(self.random.one_in(2).then(|| self.pick(&others)));
+            0..=1 => {
+                self.shows(&mut select);
+                self.totals(&mut select);
+                let clustering = clustering.len() as u64;
+                select.group = self.random.one_in(2).then(|| self.random.below(clustering + 1) as usize);
             }
-            1..=3 => {}
+            2..=4 => {}
             _ => self.shows(&mut select),
         }
-        if select.count.is_none() && self.random.one_in(5) {
+        if (select.group.is_some() || !select.is_grouped()) && self.random.one_in(5) {
             select.per_partition = Some(1 + self.random.below(3) as usize);
         }
         select
@@ -427,6 +429,23 @@ impl Generator {
                 1 if has_time => Show::Ttl(at),
                 _ => Show::Column(at),
             });
+        }
+    }
+
+    /// Adds aggregates.
+    fn totals(&mut self, select: &mut Select) {
+        select.shows.push(Show::Rows);
+        for (at, column) in self.table.columns.clone().iter().enumerate() {
+            let totals = match column.ty {
+                Ty::Int | Ty::BigInt => [Total::Count, Total::Min, Total::Max, Total::Sum],
+                Ty::Text | Ty::Bool => [Total::Count, Total::Min, Total::Max, Total::Count],
+                _ => [Total::Count; 4],
+            };
+            if self.random.one_in(2) {
+                let total = self.pick(&totals);
+                let place = self.random.below(select.shows.len() as u64 + 1) as usize;
+                select.shows.insert(place, Show::Total(total, at));
+            }
         }
     }
 

@@ -4,7 +4,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::data::{If, Kind, Op, Partitions, Select, Show, Table, Ty, V, Verb, Where, Write, combinations};
+use crate::data::{
+    If, Kind, Op, Partitions, Select, Show, Table, Total, Ty, V, Verb, Where, Write, combinations,
+};
 
 /// Cell, live or dead.
 #[derive(Clone, Debug)]
@@ -165,6 +167,9 @@ fn holds(op: &str, value: &V, other: &V) -> bool {
         _ => unreachable!("an operator: {op}"),
     }
 }
+
+/// Rows of one result row: their partition keys and clustering keys. `None`: static columns alone.
+type Group<'a> = Vec<(&'a Vec<V>, Option<&'a Vec<V>>)>;
 
 impl Model {
     pub(crate) fn new(table: Table) -> Model {
@@ -415,13 +420,11 @@ impl Model {
     /// Returns true if a SELECT shows static columns, and of the others those of the partition key
     /// alone.
     fn shows_statics(&self, select: &Select) -> bool {
-        let shown = select.shows.iter().map(|show| match show {
-            Show::Column(at) | Show::WriteTime(at) | Show::Ttl(at) => *at,
+        let shown = select.shows.iter().filter_map(|show| match show {
+            Show::Column(at) | Show::WriteTime(at) | Show::Ttl(at) | Show::Total(_, at) => Some(*at),
+            Show::Rows => None,
         });
-        let shown: Vec<Kind> = match select.count {
-            Some(counted) => counted.into_iter().map(|at| self.table.columns[at].kind).collect(),
-            None => shown.map(|at| self.table.columns[at].kind).collect(),
-        };
+        let shown: Vec<Kind> = shown.map(|at| self.table.columns[at].kind).collect();
         shown.contains(&Kind::Static)
             && shown.iter().all(|kind| matches!(kind, Kind::Partition | Kind::Static))
     }
@@ -443,39 +446,57 @@ impl Model {
         if !matches!(select.partitions, Partitions::Keys(_)) {
             keys.sort_by_key(|key| self.token(key));
         }
-        // Rows in the order of the result: partition key and clustering key (`None`: static columns
-        // alone).
-        let mut all: Vec<(&Vec<V>, Option<&Vec<V>>)> = Vec::new();
+        // Groups of rows in the order of the result. Ungrouped rows are groups of one.
+        let mut all: Vec<Group<'_>> = Vec::new();
         for key in keys {
-            let found = self.rows_of(key, select, now);
-            let most = select.per_partition.unwrap_or(usize::MAX);
-            all.extend(found.into_iter().take(if select.distinct { 1 } else { most }).map(|at| (key, at)));
+            let rows = self.rows_of(key, select, now).into_iter().map(|at| (key, at));
+            let rows: Vec<_> = rows.take(if select.distinct { 1 } else { usize::MAX }).collect();
+            let prefix =
+                |row: &(&Vec<V>, Option<&Vec<V>>)| row.1.map(|at| at[..select.group.unwrap_or(0)].to_vec());
+            let groups = rows.chunk_by(|one, other| select.group.is_some() && prefix(one) == prefix(other));
+            all.extend(groups.take(select.per_partition.unwrap_or(usize::MAX)).map(<[_]>::to_vec));
         }
+        let is_one = select.is_grouped() && select.group.is_none();
         if let (Some(reversed), Partitions::Keys(choices)) = (select.order, &select.partitions)
             && combinations(choices).len() > 1
+            && !is_one
         {
-            if all.iter().any(|row| row.1.is_none()) {
+            if all.iter().any(|group| group[0].1.is_none()) {
                 return None;
             }
             all.sort_by(|one, other| {
-                let order = self.disk_order(one.1.expect("a row"), other.1.expect("a row"));
+                let order = self.disk_order(one[0].1.expect("a row"), other[0].1.expect("a row"));
                 if reversed { order.reverse() } else { order }
             });
         }
-        if let Some(counted) = select.count {
-            let is_counted = |row: &&(&Vec<V>, Option<&Vec<V>>)| {
-                counted.is_none_or(|column| self.show(row.0, row.1, Show::Column(column), now) != V::Null)
-            };
-            return Some(Answer::Rows(vec![vec![all.iter().filter(is_counted).count().to_string()]]));
+        if is_one {
+            all = vec![all.concat()];
         }
         let shows = match select.shows.is_empty() {
             true => (0..self.table.columns.len()).map(Show::Column).collect(),
             false => select.shows.clone(),
         };
-        let row = |(key, at): (&Vec<V>, Option<&Vec<V>>)| {
-            shows.iter().map(|show| self.show(key, at, *show, now).text()).collect()
-        };
+        let row = |group: Group<'_>| shows.iter().map(|show| self.total(&group, *show, now).text()).collect();
         Some(Answer::Rows(all.into_iter().take(select.limit.unwrap_or(usize::MAX)).map(row).collect()))
+    }
+
+    /// Returns a result column of a group: an aggregate, or the value of its first row.
+    fn total(&self, group: &Group<'_>, show: Show, now: Now) -> V {
+        let Show::Total(total, column) = show else {
+            return match (show, group.first()) {
+                (Show::Rows, _) => V::Int(group.len() as i64),
+                (show, Some((key, at))) => self.show(key, *at, show, now),
+                (_, None) => V::Null,
+            };
+        };
+        let values = group.iter().map(|(key, at)| self.show(key, *at, Show::Column(column), now));
+        let values = values.filter(|value| *value != V::Null);
+        match total {
+            Total::Count => V::Int(values.count() as i64),
+            Total::Min => values.min().unwrap_or(V::Null),
+            Total::Max => values.max().unwrap_or(V::Null),
+            Total::Sum => V::Int(values.map(|value| if let V::Int(n) = value { n } else { 0 }).sum()),
+        }
     }
 
     fn rows_of<'a>(&'a self, key: &[V], select: &Select, now: Now) -> Vec<Option<&'a Vec<V>>> {
@@ -509,7 +530,9 @@ impl Model {
 
     fn show(&self, key: &[V], at: Option<&Vec<V>>, show: Show, now: Now) -> V {
         let partition = &self.partitions[key];
-        let (Show::Column(column) | Show::WriteTime(column) | Show::Ttl(column)) = show;
+        let (Show::Column(column) | Show::WriteTime(column) | Show::Ttl(column)) = show else {
+            unreachable!("aggregates are of groups")
+        };
         let own = &self.table.columns[column];
         let place =
             |of: Vec<usize>| of.iter().position(|other| *other == column).expect("a column of the key");

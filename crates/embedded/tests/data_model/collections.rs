@@ -145,10 +145,7 @@ fn each_element_has_a_timestamp_and_may_expire() {
         ("UPDATE t USING TIMESTAMP 20 AND TTL 100000 SET s = s + {1} WHERE k = 1", "void"),
         ("UPDATE t USING TIMESTAMP 20 SET s = s + {2} WHERE k = 1", "void"),
         ("SELECT s FROM t", "{1, 2}"),
-        (
-            "SELECT writetime(s) FROM t",
-            "! Cannot use selection function writetime on non-frozen collection s",
-        ),
+        ("SELECT writetime(s), writetime(s[2]), maxwritetime(s) FROM t", "[20, 20],20,20"),
     ]);
 }
 

@@ -6,6 +6,7 @@ mod common;
 mod conditions;
 mod counters;
 mod dropped_columns;
+mod groups;
 mod options;
 mod relations;
 mod scenario;

@@ -360,7 +360,7 @@ fn text_is_not_cast_into_ascii() {
     check(&[
         (
             "INSERT INTO t (k, c, d, e, y) VALUES (2, 1, 1, 1, (text)'a')",
-            "Invalid: Cannot assign value (text) 'a' to y of type ascii",
+            "Invalid: Cannot assign value (text)'a' to y of type ascii",
         ),
         (
             "INSERT INTO t (k, c, d, e, v) VALUES (2, 1, 1, 1, (int)'a')",
@@ -368,7 +368,7 @@ fn text_is_not_cast_into_ascii() {
         ),
         (
             "INSERT INTO t (k, c, d, e, v) VALUES (2, 1, 1, 1, (bigint)1)",
-            "Invalid: Cannot assign value (bigint) 1 to v of type int",
+            "Invalid: Cannot assign value (bigint)1 to v of type int",
         ),
         ("INSERT INTO t (k, c, d, e, x, y, n) VALUES (2, 1, 1, 1, (ascii)'a', (ascii)'b', (int)7)", "done"),
         ("SELECT x, y, n FROM t WHERE k = 2", "'a','b',7"),

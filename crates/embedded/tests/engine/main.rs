@@ -9,6 +9,7 @@ mod relations;
 mod restart;
 mod scans;
 mod scrub;
+mod selectors;
 mod statements;
 mod task_tables;
 mod wide;

@@ -8,12 +8,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cql::ast::{self, Term, TypeName};
+use cql::ast::{self, Term};
 use engine::{Error, Guardrail, Guardrails, Value};
 use schema::{CqlType, UdtType, value};
 
 use super::fit::check_parts;
 use super::{Bind, Binder, Given};
+use crate::bind::types::Types;
 
 /// Returns true if a term is the same for every execution.
 pub(super) fn is_constant(term: &Term) -> bool {
@@ -23,9 +24,7 @@ pub(super) fn is_constant(term: &Term) -> bool {
         Term::Map(pairs) => pairs.iter().all(|(key, value)| is_constant(key) && is_constant(value)),
         Term::Udt(fields) => fields.iter().all(|(_, value)| is_constant(value)),
         Term::TypeHint(hint) => is_constant(&hint.term),
-        // Not supported yet: treated as constants, they get one clear error.
-        Term::Arithmetic(_) | Term::Negate(_) => true,
-        Term::Marker(_) | Term::Function(_) => false,
+        Term::Marker(_) | Term::Function(_) | Term::Arithmetic(_) | Term::Negate(_) => false,
     }
 }
 
@@ -86,11 +85,6 @@ fn split<'t>(
             numbered.map(part).collect()
         }
         (CqlType::Udt(udt), Term::Udt(fields)) => fields_of(name, udt, fields)?,
-        (_, Term::Arithmetic(_) | Term::Negate(_)) => {
-            return Err(Error::Invalid(format!(
-                "Arithmetic is not supported here yet (for \"{name}\" of type {ty})"
-            )));
-        }
         (_, Term::List(_)) => {
             return Err(Error::Invalid(format!(
                 "Unexpected receiver type '{ty}'; only list and vector are expected"
@@ -175,20 +169,20 @@ pub(super) fn assemble(ty: &CqlType, parts: &[Bind], values: &[Value<'_>]) -> Re
 
 /// Serializes a constant term as bytes of the type; `None` for null.
 pub(super) fn serialize(
-    guardrails: &Guardrails,
+    binder: &Binder,
     name: &str,
     ty: &CqlType,
     term: &Term,
 ) -> Result<Option<Vec<u8>>, Error> {
     match term {
         Term::Literal(literal) => return constant(name, ty, literal),
-        Term::TypeHint(hint) => return hinted(guardrails, name, ty, hint),
+        Term::TypeHint(hint) => return hinted(binder, name, ty, hint),
         _ => {}
     }
     let mut parts = Vec::new();
-    for part in split(guardrails, name, ty, term)? {
+    for part in split(&binder.guardrails, name, ty, term)? {
         let input = match part.term {
-            Some(term) => serialize(guardrails, &part.name, &part.ty, term)?,
+            Some(term) => serialize(binder, &part.name, &part.ty, term)?,
             None => None,
         };
         parts.push(Bind {
@@ -212,52 +206,37 @@ fn checked(name: &str, ty: &CqlType, bytes: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 /// Serializes a constant with a type hint. It has the bytes of the hinted type.
-fn hinted(
-    guardrails: &Guardrails,
-    name: &str,
-    ty: &CqlType,
-    hint: &ast::TypeHint,
-) -> Result<Option<Vec<u8>>, Error> {
-    let Some(hinted) = native(&hint.ty) else { return serialize(guardrails, name, ty, &hint.term) };
-    let bytes = serialize(guardrails, name, &hinted, &hint.term)
+fn hinted(binder: &Binder, name: &str, ty: &CqlType, hint: &ast::TypeHint) -> Result<Option<Vec<u8>>, Error> {
+    let Some(hinted) = binder.types.find(&hint.ty) else { return serialize(binder, name, ty, &hint.term) };
+    let bytes = serialize(binder, name, &hinted, &hint.term)
         .map_err(|_| Error::Invalid(format!("Cannot cast value {} to type {hinted}", hint.term)))?;
-    hinted_type(name, ty, hint)?;
+    hinted_type(&binder.types, name, ty, hint)?;
     match (ty, bytes) {
         // Its bytes are the shortest ones.
-        (CqlType::Varint, _) => serialize(guardrails, name, ty, &hint.term),
+        (CqlType::Varint, _) => serialize(binder, name, ty, &hint.term),
         (_, Some(bytes)) => checked(name, ty, &bytes).map(Some),
         (_, None) => Ok(None),
     }
 }
 
-/// Returns the type of a hint. `None`: it has user types, which are resolved by their values.
+/// Returns the type of a hint. `None`: it is unknown, and the value decides.
 ///
 /// # Errors
 /// Values of the hinted type cannot be assigned to `ty`.
-pub(super) fn hinted_type(name: &str, ty: &CqlType, hint: &ast::TypeHint) -> Result<Option<CqlType>, Error> {
-    let Some(hinted) = native(&hint.ty) else { return Ok(None) };
+pub(super) fn hinted_type(
+    types: &Types,
+    name: &str,
+    ty: &CqlType,
+    hint: &ast::TypeHint,
+) -> Result<Option<CqlType>, Error> {
+    let Some(hinted) = types.find(&hint.ty) else { return Ok(None) };
     match is_assignable(ty, &hinted) {
         true => Ok(Some(hinted)),
         false => Err(Error::Invalid(format!(
-            "Cannot assign value {} to {name} of type {ty}",
-            Term::TypeHint(Box::new(hint.clone()))
+            "Cannot assign value ({}){} to {name} of type {ty}",
+            hint.ty, hint.term
         ))),
     }
-}
-
-/// Resolves a type name without user types.
-fn native(name: &TypeName) -> Option<CqlType> {
-    let boxed = |inner: &TypeName| native(inner).map(Box::new);
-    Some(match name {
-        TypeName::Native(ty) => ty.clone(),
-        TypeName::List(element) => CqlType::List(boxed(element)?),
-        TypeName::Set(element) => CqlType::Set(boxed(element)?),
-        TypeName::Map(key, value) => CqlType::Map(boxed(key)?, boxed(value)?),
-        TypeName::Tuple(types) => CqlType::Tuple(types.iter().map(native).collect::<Option<_>>()?),
-        TypeName::Frozen(inner) => native(inner)?,
-        TypeName::Vector(element, dimension) => CqlType::Vector(boxed(element)?, *dimension),
-        TypeName::User(_) | TypeName::Custom(_) => return None,
-    })
 }
 
 /// Returns true if bytes of `from` are a value of `to` with the same meaning in Cassandra.
