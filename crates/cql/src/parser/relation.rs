@@ -83,8 +83,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the values of an IN of several columns: a marker for the list, or a list of tuples, or
-    /// of markers for tuples.
+    /// Parses the values of an IN of several columns: a marker for the list, a list of tuples, or
+    /// a list of markers for tuples.
     fn in_tuples(&mut self) -> Result<InValues> {
         if self.current.kind != TokenKind::LeftParen {
             return self.in_values();

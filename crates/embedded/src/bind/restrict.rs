@@ -22,8 +22,8 @@ use schema::{CqlType, TableDef};
 use crate::bind::choice::{Choice, Cost, plus, times};
 use crate::bind::filter::{Filter, Test};
 use crate::bind::names::TableNames;
-use crate::bind::slice::SliceBound;
 use crate::bind::term::{Bind, Binder};
+use crate::bind::tuple::SliceBound;
 use merge::Merged;
 use restriction::{Kind, Restriction, Tokens};
 
@@ -59,12 +59,13 @@ pub(crate) enum Purpose {
 }
 
 /// Cassandra's text for a SELECT that needs ALLOW FILTERING.
-pub(crate) const NEEDS_FILTERING: &str = "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. \
-     If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING";
+pub(crate) const NEEDS_FILTERING: &str = "Cannot execute this query as it might involve data \
+    filtering and thus may have unpredictable performance. If you want to execute this query despite \
+    the performance unpredictability, use ALLOW FILTERING";
 
 impl Restrictions {
-    /// Returns true if a key column has an IN, or if bounds are tuples, which may be several slices:
-    /// the rows and slices of each execution are then counted first.
+    /// Returns true if a key column has an IN, or if bounds are tuples, which may be several
+    /// slices: the rows and slices of each execution are then counted first.
     pub(crate) fn has_in(&self) -> bool {
         self.partition.iter().chain(&self.clustering).any(|choice| !choice.is_one())
             || self.range.iter().any(|bound| bound.value.width() > 1)
@@ -96,8 +97,8 @@ impl Restrictions {
         self.filters.iter().any(|filter| filter.column == column && filter.is_equality())
     }
 
-    /// Returns the number of slices that one execution reads or deletes in each partition, and their
-    /// bytes, from the lengths of the values alone.
+    /// Returns the number of slices that one execution reads or deletes in each partition, and
+    /// their bytes, from the lengths of the values alone.
     ///
     /// # Errors
     /// Returns an error if a count overflows.

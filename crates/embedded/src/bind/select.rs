@@ -261,7 +261,8 @@ fn check_distinct(def: &TableDef, select: &ast::Select, restrictions: &Restricti
     }
 }
 
-/// Returns true if a SELECT shows static columns, and of the others those of the partition key alone.
+/// Returns true if a SELECT shows static columns, and of the others those of the partition key
+/// alone.
 fn selects_statics(def: &TableDef, select: &ast::Select) -> bool {
     let Selection::Selectors(selectors) = &select.selection else { return false };
     if def.columns.iter().all(|column| column.kind != ColumnKind::Static) {

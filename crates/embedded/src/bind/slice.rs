@@ -11,7 +11,7 @@ use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, token, value};
 
 use crate::bind::choice::{Choice, for_each_combination, single};
 use crate::bind::restrict::{Restrictions, is_lower};
-use crate::bind::tuple::TupleBind;
+use crate::bind::tuple::SliceBound;
 
 /// Range of clustering bytes.
 pub(crate) type Range = (Bound<Bytes>, Bound<Bytes>);
@@ -110,14 +110,6 @@ pub(crate) fn clustering_keys(
     keys.sort_unstable();
     keys.dedup();
     Ok(keys)
-}
-
-/// Bound on one clustering column, or on several as a tuple.
-#[derive(Clone, Debug)]
-pub(crate) struct SliceBound {
-    /// A comparison by order.
-    pub(crate) op: CompareOp,
-    pub(crate) value: TupleBind,
 }
 
 impl SliceBound {

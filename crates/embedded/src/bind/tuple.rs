@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use cql::ast::Term;
+use cql::ast::{CompareOp, Term};
 use engine::{Error, Value};
 use schema::{ColumnDef, CqlType, value};
 
@@ -16,6 +16,14 @@ pub(crate) enum TupleBind {
     Parts(Vec<Bind>),
     /// A tuple in one marker, with the names of the columns.
     Whole(Bind, Arc<[String]>),
+}
+
+/// Bound on one clustering column, or on several as a tuple.
+#[derive(Clone, Debug)]
+pub(crate) struct SliceBound {
+    /// A comparison by order.
+    pub(crate) op: CompareOp,
+    pub(crate) value: TupleBind,
 }
 
 impl TupleBind {

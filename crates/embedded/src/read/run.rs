@@ -157,7 +157,7 @@ impl Tokens {
     fn range(&self) -> RangeInclusive<i64> {
         match (i64::try_from(self.first), i64::try_from(self.last)) {
             (Ok(first), Ok(last)) => first..=last,
-            _ => 1..=0,
+            _ => RangeInclusive::new(1, 0),
         }
     }
 }

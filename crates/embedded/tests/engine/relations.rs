@@ -175,7 +175,7 @@ fn relations_are_refused_with_the_texts_of_cassandra() {
         ("UPDATE t SET v = 1 WHERE a = 7 AND l CONTAINS 1", "Invalid: Cannot use UPDATE with CONTAINS"),
         (
             "UPDATE t SET v = 1 WHERE a = 7 AND (b, c, d) = (1, 1, 1) AND v = 1",
-            "Invalid: Non PRIMARY KEY columns found in where clause: v",
+            "Invalid: Non PRIMARY KEY columns found in where clause: v ",
         ),
         (
             "DELETE v FROM t WHERE a = 7 AND (b, c) = (1, 1)",

@@ -8,6 +8,7 @@ use schema::TableDef;
 
 use super::is_lower;
 use super::restriction::{Kind, Restriction};
+use crate::bind::tuple::SliceBound;
 
 /// Merged restrictions.
 #[derive(Debug)]
@@ -150,9 +151,7 @@ fn check(def: &TableDef, old: &Restriction, new: &Restriction, common: &str) -> 
                 ));
             }
             for (is_start, bound) in [(true, "start"), (false, "end")] {
-                let has = |bounds: &[crate::bind::slice::SliceBound]| {
-                    bounds.iter().any(|bound| is_lower(bound.op) == is_start)
-                };
+                let has = |bounds: &[SliceBound]| bounds.iter().any(|bound| is_lower(bound.op) == is_start);
                 if has(bounds) && has(others) {
                     return invalid(format!(
                         "More than one restriction was found for the {bound} bound on {common}"

@@ -11,9 +11,8 @@ use super::{TokenBound, is_bound, is_lower, sign, with_duration};
 use crate::bind::choice::Choice;
 use crate::bind::filter::{Filter, Test};
 use crate::bind::names::TableNames;
-use crate::bind::slice::SliceBound;
 use crate::bind::term::Binder;
-use crate::bind::tuple::{TupleBind, tuple_of};
+use crate::bind::tuple::{SliceBound, TupleBind, tuple_of};
 
 /// Restriction of one column, or of several adjacent clustering columns.
 #[derive(Debug)]

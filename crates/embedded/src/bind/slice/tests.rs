@@ -7,6 +7,7 @@ use schema::{CqlType, TableOptions};
 use super::*;
 use crate::bind::restrict::{is_bound, sign};
 use crate::bind::term::Binder;
+use crate::bind::tuple::TupleBind;
 
 /// Values of each column, of which the bounds are the inner ones.
 const VALUES: [i32; 4] = [0, 1, 2, 3];
