@@ -110,6 +110,10 @@ fn value_shown_many_times_is_refused_by_its_bytes() {
                 "t WHERE k IN ? ORDER BY c DESC",
                 "t WHERE c = 1 ALLOW FILTERING",
             ] {
+                // Static columns alone are not selected by row.
+                if shown == "s" && (rest.contains("c = 1") || rest.contains("c >= 1")) {
+                    continue;
+                }
                 let values: &[&[u8]] = if rest.contains('?') { &[&list] } else { &[] };
                 let text = repeated(shown, 70, rest);
                 let error = session.refused(&text, values).await;
