@@ -176,7 +176,7 @@ fn constants_of_the_wrong_kind_are_rejected() {
     let check = |ty: &CqlType, literal: Literal<'_>, expected: &str| {
         assert_eq!(from_literal(ty, literal).unwrap_err().for_column("age"), expected);
     };
-    check(&CqlType::Int, Literal::String("x"), "Invalid STRING constant ('x') for \"age\" of type int");
+    check(&CqlType::Int, Literal::String("x"), "Invalid STRING constant (x) for \"age\" of type int");
     check(&CqlType::Text, Literal::Integer("1"), "Invalid INTEGER constant (1) for \"age\" of type text");
     check(&CqlType::Int, Literal::Float("1.5"), "Invalid FLOAT constant (1.5) for \"age\" of type int");
     check(&CqlType::Boolean, Literal::Blob(&[1]), "Invalid HEX constant (0x01) for \"age\" of type boolean");

@@ -280,7 +280,7 @@ pub(crate) fn deletion(
             ty if matches!(ty.thawed(), CqlType::Udt(_)) => {
                 return invalid(format!("Frozen UDT column {name} does not support field deletions"));
             }
-            _ => return invalid(format!("Invalid deletion operation for non-UDT column {name}")),
+            _ => return invalid(format!("Invalid field deletion operation for non-UDT column {name}")),
         },
     };
     Ok(ColumnOp::new(column, op))
@@ -419,14 +419,21 @@ fn push_counter(
     }
     let mut counted = false;
     for op in ops {
-        let (bind, sign, what) = match &op.op {
-            Op::Increment(bind) => (bind, 1, "increment"),
-            Op::Decrement(bind) => (bind, -1, "decrement"),
+        let (bind, is_negative) = match &op.op {
+            Op::Increment(bind) => (bind, false),
+            Op::Decrement(bind) => (bind, true),
             _ => continue,
         };
         match bind.get(values)? {
-            Given::Bytes(by) => total = total.wrapping_add(number(&by).wrapping_mul(sign)),
-            Given::Null => return invalid(format!("Invalid null value for counter {what}")),
+            Given::Bytes(by) if is_negative && number(&by) == i64::MIN => {
+                return invalid(format!(
+                    "The negation of {} overflows supported counter precision (signed 8 bytes integer)",
+                    i64::MIN
+                ));
+            }
+            Given::Bytes(by) if is_negative => total = total.wrapping_sub(number(&by)),
+            Given::Bytes(by) => total = total.wrapping_add(number(&by)),
+            Given::Null => return invalid("Invalid null value for counter increment/decrement".into()),
             Given::Unset => continue,
         }
         counted = true;

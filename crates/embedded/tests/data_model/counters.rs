@@ -55,7 +55,7 @@ fn invalid_uses_of_counters_are_rejected() {
         ),
         ("CREATE TABLE t (k int PRIMARY KEY, n counter)", "CREATED t"),
         ("CREATE TABLE o (k int PRIMARY KEY, v int)", "CREATED o"),
-        ("ALTER TABLE t ADD v int", "! Cannot mix counter and non counter columns in the same table"),
+        ("ALTER TABLE t ADD v int", "! ks.t: Cannot have a non counter column (\"v\") in a counter table"),
         (
             "INSERT INTO t (k, n) VALUES (1, 1)",
             "! INSERT statements are not allowed on counter tables, use UPDATE instead",
@@ -64,8 +64,8 @@ fn invalid_uses_of_counters_are_rejected() {
             "UPDATE t SET n = 5 WHERE k = 1",
             "! Cannot set the value of counter column n (counters can only be incremented/decremented, not set)",
         ),
-        ("UPDATE t SET n = 1 + n WHERE k = 1", "! Invalid operation (n = 1 + n) for non list column n"),
-        ("UPDATE t SET n = n + null WHERE k = 1", "! Invalid null value for counter increment"),
+        ("UPDATE t SET n = 1 + n WHERE k = 1", "! Invalid operation (n = 1 - n) for non list column n"),
+        ("UPDATE t SET n = n + null WHERE k = 1", "! Invalid null value for counter increment/decrement"),
         (
             "UPDATE t USING TIMESTAMP 5 SET n = n + 1 WHERE k = 1",
             "! Cannot provide custom timestamp for counter updates",

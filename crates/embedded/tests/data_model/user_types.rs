@@ -63,7 +63,7 @@ fn used_types_are_altered_and_unused_ones_dropped() {
         ("INSERT INTO t (k, v) VALUES (1, [{a: {x: 1}}])", "void"),
         (
             "ALTER TYPE a ADD y text",
-            "! Cannot add new field y of type text to user type a as the type is being used in partition \
+            "! Cannot add new field y of type text to user type ks.a as the type is being used in partition \
              key by the following tables: p",
         ),
         ("DROP TABLE p", "DROPPED p"),
@@ -72,14 +72,14 @@ fn used_types_are_altered_and_unused_ones_dropped() {
         ("SELECT v FROM t", "[{a: {z: 1}}]"),
         ("INSERT INTO t (k, v) VALUES (1, [{a: {z: 1, y: 'n'}}])", "void"),
         ("SELECT v FROM t", "[{a: {z: 1, y: 'n'}}]"),
-        ("ALTER TYPE a ADD z int", "! Cannot add field z to type a: a field with name z already exists"),
+        ("ALTER TYPE a ADD z int", "! Cannot add field z to type ks.a: a field with name z already exists"),
         ("ALTER TYPE a ADD IF NOT EXISTS z int", "void"),
         ("ALTER TYPE a RENAME nope TO n", "! Unkown field nope in user type ks.a"),
-        ("ALTER TYPE a RENAME z TO y", "! Duplicate field name 'y' in type 'a'"),
+        ("ALTER TYPE a RENAME z TO y", "! Duplicate field name y in type ks"),
         ("ALTER TYPE a ALTER z TYPE text", "! Altering field types is no longer supported"),
         (
             "ALTER TYPE a ADD w frozen<b>",
-            "! Cannot add new field w of type frozen<b> to user type a as it would create a circular reference",
+            "! Cannot add new field w of type frozen<ks.b> to user type ks.a as it would create a circular reference",
         ),
         ("ALTER TYPE nope ADD x int", "! Type ks.nope doesn't exist"),
         ("ALTER TYPE IF EXISTS nope ADD x int", "void"),

@@ -181,7 +181,7 @@ fn invalid_statements_are_rejected_with_a_reason() {
         &[
             "! Keyspace 'ks' doesn't exist", "CREATED ", "! Keyspace 'ks' already exists", "void",
             "! counter type is not supported for PRIMARY KEY column 'k'", "CREATED t",
-            "! Invalid STRING constant ('a') for \"k\" of type int", "! Some primary key parts are missing: k",
+            "! Invalid STRING constant (a) for \"k\" of type int", "! Some primary key parts are missing: k",
             "! Cannot provide custom timestamp for conditional updates",
             "! Invalid operation (v = v + 1) for non counter column v",
             "! Undefined column name nope in table ks.t", "! table ks.nope does not exist",

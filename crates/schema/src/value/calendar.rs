@@ -111,6 +111,12 @@ pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
     if let Ok(milliseconds) = text.parse() {
         return Some(milliseconds);
     }
+    // Cassandra takes years of four digits here, and months and days of two. Others are written with
+    // a sign.
+    let is_short = matches!(text.as_bytes(), [b'0'..=b'9', _, _, _, b'-', _, _, b'-', ..]);
+    if !is_short && text.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
     let mut cursor = Cursor::new(text);
     let days = cursor.date()?;
     let has_time = matches!(cursor.rest, [b'T' | b't' | b' ', b'0'..=b'9', ..]);

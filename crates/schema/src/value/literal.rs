@@ -62,6 +62,7 @@ impl Literal<'_> {
                     | T::Date
                     | T::Time
                     | T::Timestamp
+                    | T::Duration
             ),
             Literal::Float(_) => matches!(ty, T::Decimal | T::Float | T::Double),
             Literal::String(_) => {
@@ -80,7 +81,8 @@ impl Literal<'_> {
             Literal::Integer(text) | Literal::Float(text) | Literal::Uuid(text) | Literal::Duration(text) => {
                 (*text).to_owned()
             }
-            Literal::String(text) => format!("'{}'", text.replace('\'', "''")),
+            // Without quotes, as in Cassandra's messages.
+            Literal::String(text) => (*text).to_owned(),
             Literal::Boolean(value) => value.to_string(),
             Literal::Blob(bytes) => super::text::hex(bytes),
         }
@@ -89,6 +91,7 @@ impl Literal<'_> {
 
 /// Converts a constant to a value of type `ty`.
 pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, ValueError> {
+    let shown = ty;
     let ty = ty.thawed();
     if let CqlType::Tuple(_) = ty {
         // As in Cassandra: the text of a constant of any kind, without quotes.
@@ -98,7 +101,7 @@ pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, Value
         };
     }
     if !literal.is_accepted_by(ty) {
-        return Err(ValueError::mismatch(literal.kind(), literal.written(), ty));
+        return Err(ValueError::mismatch(literal.kind(), literal.written(), shown));
     }
     if let (CqlType::Duration, Literal::String(text)) = (ty, literal) {
         // Cassandra does not say why the text of such a constant is no duration.
@@ -153,7 +156,7 @@ pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
         CqlType::Frozen(inner) => return parse_text(inner, text),
         CqlType::Tuple(types) => return tuple(ty, types, text),
         CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Udt(_) | CqlType::Vector(..) => {
-            return Err(ValueError::mismatch("STRING", format!("'{text}'"), ty));
+            return Err(ValueError::mismatch("STRING", text.to_owned(), ty));
         }
     };
     let bytes = bytes.ok_or_else(|| ValueError::unparsable(ty, text))?;

@@ -19,7 +19,7 @@ pub(super) fn check_parts(name: &str, ty: &CqlType, literal: &Term) -> Result<()
             Err(Error::Invalid(format!("Invalid {kind} literal for {name}: {what} is not of type {ty}")))
         }
     };
-    let value = |kind, ty: &CqlType, term: &Term| check(kind, format!("value {term}"), ty, term);
+    let value = |kind, ty: &CqlType, term: &Term| check(kind, format!("value {}", shown(term)), ty, term);
     match (ty.thawed(), literal) {
         (CqlType::List(element), Term::List(terms)) => {
             terms.iter().try_for_each(|term| value("list", element, term))
@@ -37,7 +37,7 @@ pub(super) fn check_parts(name: &str, ty: &CqlType, literal: &Term) -> Result<()
             terms.iter().try_for_each(|term| value("set", element, term))
         }
         (CqlType::Map(key_type, value_type), Term::Map(pairs)) => pairs.iter().try_for_each(|(k, v)| {
-            check("map", format!("key {k}"), key_type, k)?;
+            check("map", format!("key {}", shown(k)), key_type, k)?;
             value("map", value_type, v)
         }),
         (CqlType::Tuple(types), Term::Tuple(terms)) => {
@@ -49,6 +49,14 @@ pub(super) fn check_parts(name: &str, ty: &CqlType, literal: &Term) -> Result<()
             known.map_or(Ok(()), |(_, ty)| check("user type", format!("field {field}"), ty, term))
         }),
         _ => Ok(()),
+    }
+}
+
+/// Returns the text of a part in messages, in which no space follows a type hint.
+fn shown(term: &Term) -> String {
+    match term {
+        Term::TypeHint(hint) => format!("({}){}", hint.ty, shown(&hint.term)),
+        other => other.to_string(),
     }
 }
 

@@ -54,6 +54,22 @@ pub(super) fn drop(
 /// Adds a column, which may have been dropped before.
 pub(super) fn add(def: &mut TableDef, column: &ColumnDefinition, ty: CqlType) -> Result<(), Error> {
     let name = &column.name;
+    let shown = || format!("{}.{}", def.keyspace, def.name);
+    match (def.is_counter(), ty == CqlType::Counter) {
+        (true, false) => {
+            let text =
+                format!("{}: Cannot have a non counter column (\"{name}\") in a counter table", shown());
+            return Err(Error::Config(text));
+        }
+        (false, true)
+            if def.columns.iter().any(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular)) =>
+        {
+            let text =
+                format!("{}: Cannot have a counter column (\"{name}\") in a non counter table", shown());
+            return Err(Error::Config(text));
+        }
+        _ => {}
+    }
     let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
     let mut id = def.next_column_id;
     if let Some(dropped) = def.dropped.get_mut(name) {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use cql::ast::{self, TypeChange, TypeName};
+use cql::ast::{self, QualifiedName, TypeChange, TypeName};
 use engine::{Error, Schema, SchemaTarget};
 use schema::types::ClassError;
 use schema::{ColumnDef, ColumnKind, CqlType, UdtType};
@@ -62,8 +62,14 @@ pub(super) fn alter(
                     )),
                 };
             }
+            let raw = ty;
             let ty = resolve(&schema, keyspace, ty)?;
-            let adding = format!("Cannot add new field {field} of type {ty} to user type {name} as");
+            let alone = UdtType::new(keyspace, name, vec![(field.clone(), ty.clone())]);
+            alone.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+            let adding = format!(
+                "Cannot add new field {field} of type {} to user type {keyspace}.{name} as",
+                qualified(raw, keyspace)
+            );
             if ty.mentions_user_type(keyspace, name) {
                 return invalid(format!("{adding} it would create a circular reference"));
             }
@@ -177,6 +183,22 @@ fn put(schema: &mut Schema, udt: UdtType) -> Result<(), Error> {
     }
     keyspace.types.insert(udt.name.clone(), udt);
     Ok(())
+}
+
+/// Returns the type with the keyspace before each user type, as Cassandra shows it in errors.
+fn qualified(ty: &TypeName, keyspace: &str) -> TypeName {
+    let boxed = |inner: &TypeName| Box::new(qualified(inner, keyspace));
+    match ty {
+        TypeName::User(name) => {
+            TypeName::User(QualifiedName { keyspace: Some(keyspace.to_owned()), name: name.name.clone() })
+        }
+        TypeName::Frozen(inner) => TypeName::Frozen(boxed(inner)),
+        TypeName::List(element) => TypeName::List(boxed(element)),
+        TypeName::Set(element) => TypeName::Set(boxed(element)),
+        TypeName::Map(key, value) => TypeName::Map(boxed(key), boxed(value)),
+        TypeName::Tuple(types) => TypeName::Tuple(types.iter().map(|ty| qualified(ty, keyspace)).collect()),
+        other => other.clone(),
+    }
 }
 
 /// Resolves the type of a column of a new table, or of a new column.
