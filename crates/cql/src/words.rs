@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use schema::CqlType;
+
 /// The longest reserved word, in bytes.
 const RESERVED_BYTES_MAX: usize = 12;
 
@@ -87,4 +89,12 @@ impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "'{}'", self.0.replace('\'', "''"))
     }
+}
+
+/// Names of types that Cassandra reserves.
+pub(crate) const RESERVED_TYPES: [&str; 6] = ["bitstring", "byte", "complex", "enum", "interval", "macaddr"];
+
+/// True if a user type of this name, in lower case, must be quoted.
+pub(crate) fn is_type_word(name: &str) -> bool {
+    RESERVED_TYPES.contains(&name) || CqlType::scalar(name).is_some()
 }

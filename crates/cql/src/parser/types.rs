@@ -6,10 +6,7 @@ use schema::types::VECTOR_DIMENSION_MAX;
 use super::{Parser, Result};
 use crate::ast::{QualifiedName, TypeName};
 use crate::lexer::TokenKind;
-use crate::words::is_constant;
-
-/// Names of types that Cassandra reserves.
-const RESERVED_TYPES: [&str; 6] = ["bitstring", "byte", "complex", "enum", "interval", "macaddr"];
+use crate::words::{RESERVED_TYPES, is_constant};
 
 impl Parser<'_> {
     /// Parses a type.

@@ -6,6 +6,7 @@ use super::data::{ordering, where_clause};
 use super::parts::{
     IfExists, IfNotExists, commas, identifiers, joined, option, types_in_parentheses, with_options,
 };
+use super::term::UserTypeName;
 use crate::ast::{
     AlterKeyspace, AlterMaterializedView, AlterTable, AlterType, ColumnDefinition, CreateAggregate,
     CreateFunction, CreateIndex, CreateKeyspace, CreateMaterializedView, CreateTable, CreateTrigger,
@@ -126,7 +127,7 @@ fn typed(f: &mut Formatter<'_>, pairs: &[(String, TypeName)]) -> fmt::Result {
 
 impl Display for CreateType {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "CREATE TYPE {}{} (", IfNotExists(self.if_not_exists), self.name)?;
+        write!(f, "CREATE TYPE {}{} (", IfNotExists(self.if_not_exists), UserTypeName(&self.name))?;
         typed(f, &self.fields)?;
         f.write_char(')')
     }
@@ -134,7 +135,7 @@ impl Display for CreateType {
 
 impl Display for AlterType {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "ALTER TYPE {}{}", IfExists(self.if_exists), self.name)?;
+        write!(f, "ALTER TYPE {}{}", IfExists(self.if_exists), UserTypeName(&self.name))?;
         match &self.change {
             TypeChange::Add { if_not_exists, field, ty } => {
                 write!(f, " ADD {}{} {ty}", IfNotExists(*if_not_exists), Identifier(field))

@@ -8,7 +8,7 @@ use super::parts::{commas, joined};
 use crate::ast::{
     Arithmetic, ArithmeticOp, BindMarker, FunctionCall, Literal, QualifiedName, Term, TypeName,
 };
-use crate::words::{Identifier, Quoted};
+use crate::words::{Identifier, Quoted, is_type_word};
 
 impl Display for Term {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -112,12 +112,20 @@ impl Display for TypeName {
             }
             TypeName::Vector(element, dimension) => write!(f, "vector<{element}, {dimension}>"),
             TypeName::Frozen(inner) => write!(f, "frozen<{inner}>"),
-            // A user type named like a scalar, such as `int`, needs quotes.
-            TypeName::User(QualifiedName { keyspace: None, name }) if CqlType::scalar(name).is_some() => {
-                write!(f, "\"{name}\"")
-            }
-            TypeName::User(name) => name.fmt(f),
+            TypeName::User(name) => UserTypeName(name).fmt(f),
             TypeName::Custom(class) => Quoted(class).fmt(f),
+        }
+    }
+}
+
+/// Name of a user type. One named like a scalar or a reserved type, such as `int`, needs quotes.
+pub(super) struct UserTypeName<'a>(pub(super) &'a QualifiedName);
+
+impl Display for UserTypeName<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            QualifiedName { keyspace: None, name } if is_type_word(name) => write!(f, "\"{name}\""),
+            name => name.fmt(f),
         }
     }
 }

@@ -364,7 +364,7 @@ impl Generator {
             2 => TypeName::Map(first, second),
             3 => TypeName::Tuple(vec![*first, *second]),
             4 => TypeName::Vector(first, 3),
-            _ => TypeName::Frozen(first),
+            _ => TypeName::Frozen(Box::new(TypeName::Set(first))),
         }
     }
 
