@@ -137,7 +137,8 @@ fn classes_of_cql_types_are_types() {
         ),
         (
             "CREATE TABLE s (k 'NoSuchType' PRIMARY KEY)",
-            "! Error setting type NoSuchType: Unable to find abstract-type class 'org.apache.cassandra.db.marshal.NoSuchType'",
+            "! Error setting type NoSuchType: Unable to find abstract-type class \
+             'org.apache.cassandra.db.marshal.NoSuchType'",
         ),
     ]);
 }

@@ -111,8 +111,8 @@ pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
     if let Ok(milliseconds) = text.parse() {
         return Some(milliseconds);
     }
-    // Cassandra takes years of four digits here, and months and days of two. Others are written with
-    // a sign.
+    // Cassandra takes years of four digits here, and months and days of two. Others are
+    // written with a sign.
     let is_short = matches!(text.as_bytes(), [b'0'..=b'9', _, _, _, b'-', _, _, b'-', ..]);
     if !is_short && text.starts_with(|first: char| first.is_ascii_digit()) {
         return None;

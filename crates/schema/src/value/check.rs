@@ -18,8 +18,8 @@ use crate::CqlType;
 const SHOWN_BYTES_MAX: usize = 32;
 
 /// Returns true for an *empty value*: no bytes, of a type whose other values have bytes. It is no
-/// null, sorts before all others, and has no text. Cassandra has empty values of most scalars: their
-/// clients wrote them when there was no null.
+/// null, sorts before all others, and has no text. Cassandra has empty values of most scalars:
+/// their clients wrote them when there was no null.
 pub fn is_empty(ty: &CqlType, bytes: &[u8]) -> bool {
     use CqlType as T;
     bytes.is_empty()

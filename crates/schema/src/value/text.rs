@@ -11,8 +11,8 @@ use super::collection::{components, elements, pairs, vector_elements};
 use super::{Duration, decimal, order};
 use crate::{CqlType, names};
 
-/// Returns the value as a CQL constant. Bytes that are invalid for the type become a blob, and empty
-/// values `null`, as in Cassandra: there is no constant of them.
+/// Returns the value as a CQL constant. Bytes that are invalid for the type become a blob, and
+/// empty values `null`, as in Cassandra: there is no constant of them.
 pub fn to_text(ty: &CqlType, bytes: &[u8]) -> String {
     let mut out = String::new();
     if super::check(ty, bytes).is_ok() {

@@ -1,5 +1,5 @@
-//! Integers of variable length, as Cassandra writes them: 1 to 9 bytes. The leading ones of the first
-//! byte are the number of further bytes.
+//! Integers of variable length, as Cassandra writes them: 1 to 9 bytes. The leading ones of the
+//! first byte are the number of further bytes.
 
 /// Appends an unsigned integer in its shortest form.
 pub(super) fn push_unsigned_vint(value: u64, out: &mut Vec<u8>) {

@@ -7,8 +7,8 @@ use schema::{CqlType, value};
 
 use super::literal::is_assignable;
 
-/// Checks the parts of a literal. `name` is the column or the part that it is for. Accepts a literal
-/// of another shape, such as a list for a set.
+/// Checks the parts of a literal. `name` is the column or the part that it is for. Accepts a
+/// literal of another shape, such as a list for a set.
 ///
 /// # Errors
 /// Names the first part that cannot be a value of its type, or the number of parts of a vector.
