@@ -35,11 +35,17 @@ impl Engine for Embedded {
 
     fn execute(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
         let plan = own(given);
-        if let Err(error) = self.check_values(plan, request.values) {
+        // Values that are read from JSON are checked once they are there.
+        if plan.values_added == 0
+            && let Err(error) = self.check_values(plan, request.values)
+        {
             return Execution::Ready(Err(error));
         }
         match &plan.kind {
-            PlanKind::Select(select) => self.select(select, request),
+            PlanKind::Select(select) => match &select.json {
+                None => self.select(select, request),
+                Some(columns) => self.select_json(select, columns, request),
+            },
             PlanKind::Write { plans: writes, is_atomic } => self.write(given, writes, *is_atomic, request),
             PlanKind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),
             PlanKind::Compact(def) => {
@@ -108,19 +114,23 @@ pub(crate) fn own(plan: &Rc<dyn Plan>) -> &EmbeddedPlan {
     plan.as_any().downcast_ref().expect("a plan goes back to the engine that made it")
 }
 
+/// Checks the number of values that a client gave.
+pub(crate) fn check_count(plan: &EmbeddedPlan, given: usize) -> Result<(), Error> {
+    let wanted = plan.binds().len();
+    if wanted == given {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("There were {wanted} markers(?) in CQL but {given} bound variables")))
+}
+
 impl Embedded {
     /// Checks that the values fit the plan, and the number of their elements, before using any of
-    /// them.
+    /// them. Values that the engine adds are among them.
     pub(crate) fn check_values(&self, plan: &EmbeddedPlan, values: &[Value<'_>]) -> Result<(), Error> {
         if !plan.is_current() {
             return Err(Error::Stale);
         }
-        let (wanted, given) = (plan.binds().len(), values.len());
-        if wanted != given {
-            return Err(Error::Invalid(format!(
-                "There were {wanted} markers(?) in CQL but {given} bound variables"
-            )));
-        }
+        check_count(plan, values.len().wrapping_sub(plan.values_added))?;
         for (marker, guardrail) in &plan.counted {
             if let Value::Bytes(bytes) = values[*marker] {
                 let elements = schema::value::elements(bytes).count_left();

@@ -66,6 +66,14 @@ impl OwnedValues {
         first..self.places.len()
     }
 
+    /// Adds the values at these positions again, followed by others. Returns their positions.
+    pub(crate) fn add_behind(&mut self, places: Range<usize>, others: &[Value<'_>]) -> Range<usize> {
+        let first = self.places.len();
+        self.places.extend_from_within(places);
+        self.add(others);
+        first..self.places.len()
+    }
+
     /// Returns the location of a value in the body, if it is there.
     fn in_body(&self, value: &[u8]) -> Option<Place> {
         let body = self.body.as_ref()?;

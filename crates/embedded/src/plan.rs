@@ -53,6 +53,8 @@ pub(crate) struct EmbeddedPlan {
     key_binds: Vec<u16>,
     targets: Vec<StatementTarget>,
     bound_to: BoundTo,
+    /// Number of values that the engine adds behind those of the client.
+    pub(crate) values_added: usize,
     /// Number of bound terms.
     terms: u32,
     /// Bytes of names and types of bind markers and result columns.
@@ -73,7 +75,7 @@ impl Plan for EmbeddedPlan {
 
     fn result(&self) -> Option<&Columns> {
         match &self.kind {
-            PlanKind::Select(plan) => Some(&plan.columns),
+            PlanKind::Select(plan) => Some(plan.json.as_ref().unwrap_or(&plan.columns)),
             PlanKind::Scrub(_, columns) => Some(columns),
             _ => None,
         }
@@ -262,7 +264,8 @@ pub(crate) fn bind(
         }
         write => {
             let plan = write_plan(definitions, write, used, &mut binding)?;
-            let markers = plan.key_markers();
+            // The client cannot know the key in a JSON text.
+            let markers = if plan.json.is_some() { Vec::new() } else { plan.key_markers() };
             (BoundKind::Write { plans: Arc::from([plan]), is_atomic: true }, markers)
         }
     };
@@ -385,6 +388,7 @@ impl Embedded {
             key_binds: Vec::new(),
             targets,
             bound_to,
+            values_added: 0,
             terms: 0,
             metadata_bytes: 0,
             shows_rows: false,
@@ -395,7 +399,8 @@ impl Embedded {
     /// Makes a bound statement a plan of this core.
     fn plan_of(&self, bound: Bound) -> Result<EmbeddedPlan, Error> {
         let Bound { kind, key_binds, binder, targets, tables } = bound;
-        let (terms, metadata_bytes) = (binder.terms(), binder.metadata_bytes());
+        let (terms, metadata_bytes, values_added) =
+            (binder.terms(), binder.metadata_bytes(), binder.values_added());
         let (binds, counted) = binder.finish()?;
         let kind = match kind {
             BoundKind::Select(plan) => PlanKind::Select(plan),
@@ -420,6 +425,7 @@ impl Embedded {
             key_binds,
             targets,
             bound_to,
+            values_added,
             terms,
             metadata_bytes,
             shows_rows,

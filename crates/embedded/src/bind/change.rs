@@ -136,7 +136,7 @@ impl ColumnOp {
     }
 }
 
-/// Prepares `c = v`, in an INSERT too.
+/// Prepares `c = v` of an UPDATE.
 pub(crate) fn set(column: &ColumnDef, term: &Term, binder: &mut Binder) -> Result<ColumnOp, Error> {
     if column.ty == CqlType::Counter {
         return invalid(format!(
@@ -144,9 +144,13 @@ pub(crate) fn set(column: &ColumnDef, term: &Term, binder: &mut Binder) -> Resul
             column.name
         ));
     }
-    let bind = binder.bind(&column.name, &column.ty, term)?;
+    Ok(set_to(column, binder.bind(&column.name, &column.ty, term)?))
+}
+
+/// Sets a column to a prepared value.
+pub(crate) fn set_to(column: &ColumnDef, bind: Bind) -> ColumnOp {
     let op = if column.ty.is_multi_cell() { Op::Replace(bind) } else { Op::Set(bind) };
-    Ok(ColumnOp::new(column, op))
+    ColumnOp::new(column, op)
 }
 
 /// Prepares one assignment of an UPDATE.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cql::ast::{self, Selection};
-use engine::{Cells, Columns, Error, ResultRows, Value};
+use engine::{Cells, ColumnSpec, Columns, Error, ResultRows, Value};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
@@ -38,6 +38,8 @@ pub(crate) struct SelectPlan {
     pub(crate) def: Arc<TableDef>,
     pub(crate) projection: Arc<Projection>,
     pub(crate) columns: Columns,
+    /// The only column of a SELECT JSON, whose texts are made of the other columns.
+    pub(crate) json: Option<Columns>,
     pub(crate) restrictions: Restrictions,
     pub(crate) limits: RowLimits,
     pub(crate) order: RowOrder,
@@ -136,9 +138,6 @@ pub(crate) fn select(
     is_virtual: bool,
 ) -> Result<SelectPlan, Error> {
     let def = &names.def;
-    if select.json {
-        return Err(Error::Invalid("SELECT JSON is not supported yet".into()));
-    }
     if is_virtual && (select.distinct || select.per_partition_limit.is_some()) {
         return Err(Error::Invalid(
             "SELECT DISTINCT and PER PARTITION LIMIT are not supported on virtual tables".into(),
@@ -197,6 +196,7 @@ pub(crate) fn select(
         def: def.clone(),
         projection,
         columns,
+        json: select.json.then(|| json_column(def)),
         restrictions,
         limits: RowLimits { all: limit, per_partition },
         order,
@@ -211,6 +211,12 @@ pub(crate) fn select(
         listed,
         room: AtomicUsize::new(0),
     })
+}
+
+/// Returns the column of a SELECT JSON.
+fn json_column(def: &TableDef) -> Columns {
+    let (keyspace, table) = (def.keyspace.as_str().into(), def.name.as_str().into());
+    Arc::from([ColumnSpec { keyspace, table, name: "[json]".to_owned(), ty: CqlType::Text }])
 }
 
 /// Returns the columns whose cells a point read shows, ascending. `None` for a table with dropped

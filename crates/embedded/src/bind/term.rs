@@ -60,6 +60,15 @@ pub(crate) enum Given<'a> {
 }
 
 impl Bind {
+    /// Returns a constant of type `ty` for the column `name`; `None` is null.
+    pub(crate) fn constant(name: &str, ty: &CqlType, value: Option<Vec<u8>>) -> Bind {
+        Bind::of(Input::Constant(value), &Arc::from(name), &Arc::new(ty.clone()))
+    }
+
+    fn of(input: Input, name: &Arc<str>, ty: &Arc<CqlType>) -> Bind {
+        Bind { input, ty: ty.clone(), nested: !ty.inner().is_empty(), name: name.clone() }
+    }
+
     /// Returns the marker's number, if this is one.
     pub(crate) fn marker(&self) -> Option<usize> {
         match self.input {
@@ -252,6 +261,8 @@ pub(crate) struct Binder {
     keyspace: Arc<str>,
     table: Arc<str>,
     markers: Vec<Option<ColumnSpec>>,
+    /// Number of values behind those of the client.
+    added: usize,
     counted: Vec<Counted>,
     terms: u32,
     /// Bytes of names and types of markers and result columns so far.
@@ -277,6 +288,7 @@ impl Binder {
             keyspace,
             table,
             markers: vec![None; markers],
+            added: 0,
             counted: Vec::new(),
             terms: 0,
             metadata_bytes: 0,
@@ -431,6 +443,22 @@ impl Binder {
             }
             open => Input::Parts(literal::parts(self, name, ty, open)?),
         };
-        Ok(Bind { input, ty: ty.clone(), nested: !ty.inner().is_empty(), name: name.clone() })
+        Ok(Bind::of(input, name, ty))
+    }
+
+    /// Prepares a value that the engine adds behind those of the client.
+    pub(crate) fn added(&mut self, name: &str, ty: &CqlType) -> Bind {
+        self.terms += 1;
+        let index = self.markers.len() + self.added;
+        self.added += 1;
+        if ty.is_collection() {
+            self.counted.push((index, Guardrail::CollectionElements));
+        }
+        Bind::of(Input::Marker(index), &Arc::from(name), &Arc::new(ty.clone()))
+    }
+
+    /// Returns the number of values behind those of the client, so far.
+    pub(crate) fn values_added(&self) -> usize {
+        self.added
     }
 }

@@ -1,6 +1,7 @@
 //! Running a SELECT.
 
 pub(crate) mod chunk;
+pub(crate) mod json_rows;
 pub(crate) mod ordered;
 pub(crate) mod paging;
 pub(crate) mod partition;

@@ -13,9 +13,9 @@ use storage::{Mutation, TableId};
 
 use crate::Embedded;
 use crate::bind::choice::plus;
-use crate::execute::own;
+use crate::execute::{check_count, own};
 use crate::owned::{OwnedRequest, OwnedValues};
-use crate::plan::PlanKind;
+use crate::plan::{EmbeddedPlan, PlanKind};
 use crate::system::own_tables::is_server_keyspace;
 use crate::write::mutations::{WriteCost, WritePlan};
 
@@ -32,7 +32,7 @@ const ELEMENT_BYTES_AT_ONCE: u64 = 4 << 10;
 /// Most bytes of keys and values that a statement or batch may write, with guardrails and without.
 /// Four times the longest message: only values that are written to many rows have more. All of them
 /// are copied before the first row is applied.
-const WRITE_BYTES_MAX: u64 = 64 << 20;
+pub(super) const WRITE_BYTES_MAX: u64 = 64 << 20;
 
 /// Returns the number of bytes that one task poll checks and copies.
 pub(crate) fn bytes_at_once(has_elements: bool) -> u64 {
@@ -123,6 +123,48 @@ impl Unchecked {
         self.statements as u64 <= ROWS_AT_ONCE
     }
 
+    /// Returns true if values are to be read from JSON.
+    pub(super) fn has_json(&self) -> bool {
+        self.given.iter().any(|(plan, _)| own(plan).values_added > 0)
+    }
+
+    /// Returns the writes whose values are to be read from JSON: their position in the batch, and
+    /// those of the client's values.
+    pub(super) fn json_writes(&self) -> impl Iterator<Item = (usize, &Arc<[WritePlan]>, &Range<usize>)> {
+        self.given.iter().enumerate().filter_map(|(at, (plan, places))| match own(plan) {
+            EmbeddedPlan { kind: PlanKind::Write { plans, .. }, values_added: 1.., .. } => {
+                Some((at, plans, places))
+            }
+            _ => None,
+        })
+    }
+
+    /// Checks the number of values that the client gave to each statement with JSON.
+    pub(super) fn check_json_counts(&self) -> Result<(), Error> {
+        let with_json = self.given.iter().map(|(plan, places)| (own(plan), places.len()));
+        with_json.filter(|(plan, _)| plan.values_added > 0).try_for_each(|(plan, given)| {
+            if plan.is_current() { check_count(plan, given) } else { Err(Error::Stale) }
+        })
+    }
+
+    pub(super) fn values(&self) -> &OwnedValues {
+        &self.request.values
+    }
+
+    /// Takes the values, to add others. They must be put back.
+    pub(super) fn take_values(&mut self) -> OwnedValues {
+        Arc::unwrap_or_clone(std::mem::take(&mut self.request.values))
+    }
+
+    pub(super) fn set_values(&mut self, values: OwnedValues) {
+        self.request.values = Arc::new(values);
+    }
+
+    /// Moves the values of a statement.
+    pub(super) fn set_places(&mut self, at: usize, places: Range<usize>) {
+        self.given[at].1 = places;
+    }
+
     /// Returns the writes of a statement.
     fn parts_of<'p>(
         &self,
@@ -132,8 +174,9 @@ impl Unchecked {
         places: &'p Range<usize>,
     ) -> Result<impl Iterator<Item = BatchPart> + 'p, Error> {
         let plan = own(plan);
-        // The values of one statement are checked before its kind is known.
-        if self.kind.is_some() {
+        // The values of one statement are checked before its kind is known, unless they are read
+        // from JSON.
+        if self.kind.is_some() || plan.values_added > 0 {
             engine.check_values(plan, values)?;
         }
         let PlanKind::Write { plans, .. } = &plan.kind else {

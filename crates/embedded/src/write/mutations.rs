@@ -11,6 +11,7 @@ use schema::{ColumnKind, CqlType, TableDef};
 
 use crate::bind::change::{self, ColumnOp};
 use crate::bind::choice::{Choice, Cost, plus, times};
+use crate::bind::json::{self, JsonText};
 use crate::bind::names::TableNames;
 use crate::bind::restrict::{Purpose, Restrictions, restrict};
 use crate::bind::term::{Bind, Binder};
@@ -37,6 +38,8 @@ pub(crate) struct WritePlan {
     timestamp: Option<Bind>,
     ttl: Option<Bind>,
     conditions: Option<Conditions>,
+    /// Text from which the values of its columns are read.
+    pub(crate) json: Option<JsonText>,
     /// True if its keys have an IN.
     pub(crate) has_in: bool,
     facts: Facts,
@@ -215,6 +218,18 @@ fn checked(mut plan: WritePlan, writes: &str) -> Result<WritePlan, Error> {
 /// Cassandra's text for an INSERT that names a column twice.
 const DUPLICATES: &str = "The column names contains duplicates";
 
+/// Prepares the named columns of an INSERT.
+fn given(names: &TableNames, insert: &ast::Insert, binder: &mut Binder) -> Result<json::Given, Error> {
+    if insert.columns.len() != insert.values.len() {
+        return Err(Error::Invalid("Unmatched column names/values".into()));
+    }
+    let one = |(name, term): (&String, &ast::Term)| {
+        let (at, column) = names.find(name)?;
+        Ok((at, binder.bind(name, &column.ty, term)?))
+    };
+    insert.columns.iter().zip(&insert.values).map(one).collect()
+}
+
 /// Prepares an INSERT.
 pub(crate) fn insert(
     names: &TableNames,
@@ -227,25 +242,22 @@ pub(crate) fn insert(
             "INSERT statements are not allowed on counter tables, use UPDATE instead".into(),
         ));
     }
-    if insert.json.is_some() {
-        return Err(Error::Invalid("INSERT JSON is not supported yet".into()));
-    }
-    if insert.columns.len() != insert.values.len() {
-        return Err(Error::Invalid("Unmatched column names/values".into()));
-    }
+    let (given, json) = match &insert.json {
+        Some(text) => json::columns(def, text, binder)?,
+        None => (given(names, insert, binder)?, None),
+    };
     let mut keys = vec![None; def.partition_key().count() + def.clustering().count()];
     let (mut statics, mut regulars) = (Vec::new(), Vec::new());
-    for (name, term) in insert.columns.iter().zip(&insert.values) {
-        let (at, column) = names.find(name)?;
+    for (at, bind) in given {
+        let column = &def.columns[at];
         match column.kind {
             ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..) => {
-                let key = Choice::One(binder.bind(name, &column.ty, term)?);
-                if keys[at].replace(key).is_some() {
+                if keys[at].replace(Choice::One(bind)).is_some() {
                     return Err(Error::Invalid(DUPLICATES.into()));
                 }
             }
-            ColumnKind::Static => statics.push(change::set(column, term, binder)?),
-            ColumnKind::Regular => regulars.push(change::set(column, term, binder)?),
+            ColumnKind::Static => statics.push(change::set_to(column, bind)),
+            ColumnKind::Regular => regulars.push(change::set_to(column, bind)),
         }
     }
     for ops in [&mut statics, &mut regulars] {
@@ -275,6 +287,7 @@ pub(crate) fn insert(
             timestamp,
             ttl,
             conditions: insert.if_not_exists.then(|| Conditions::not_exists(!marker)),
+            json,
             has_in: false,
             facts: Facts::default(),
         },
@@ -314,6 +327,7 @@ pub(crate) fn update(
             timestamp,
             ttl,
             conditions,
+            json: None,
             has_in: false,
             facts: Facts::default(),
         },
@@ -380,7 +394,17 @@ pub(crate) fn delete(
     let conditions = Conditions::of(names, &delete.condition, static_only, binder)?;
     let facts = Facts::default();
     checked(
-        WritePlan { def: def.clone(), restrictions, act, timestamp, ttl, conditions, has_in: false, facts },
+        WritePlan {
+            def: def.clone(),
+            restrictions,
+            act,
+            timestamp,
+            ttl,
+            conditions,
+            json: None,
+            has_in: false,
+            facts,
+        },
         "deletions",
     )
 }

@@ -33,6 +33,7 @@ impl Embedded {
         request: &Request<'_>,
     ) -> Execution {
         if let [write] = writes
+            && write.json.is_none()
             && !write.reads_first()
             && let Some(execution) = self.write_one(write, request)
         {
@@ -62,6 +63,26 @@ impl Embedded {
     }
 
     fn write_together(&self, batch: Unchecked) -> Execution {
+        if !batch.has_json() {
+            return self.write_unchecked(batch);
+        }
+        if let Err(error) = batch.check_json_counts() {
+            return Execution::Ready(Err(error));
+        }
+        if batch.has_short_json() {
+            return match batch.with_json() {
+                Ok(batch) => self.write_unchecked(batch),
+                Err(error) => Execution::Ready(Err(error)),
+            };
+        }
+        let engine = self.rc();
+        Execution::Pending(Box::pin(async move {
+            let batch = batch.with_long_json().await?.check_yielding(&engine).await?;
+            engine.run_large(batch).await
+        }))
+    }
+
+    fn write_unchecked(&self, batch: Unchecked) -> Execution {
         if !batch.is_short() {
             let engine = self.rc();
             return Execution::Pending(Box::pin(async move {

@@ -7,6 +7,7 @@ mod conditions;
 mod counters;
 mod dropped_columns;
 mod groups;
+mod json;
 mod options;
 mod relations;
 mod scenario;

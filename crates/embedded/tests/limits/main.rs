@@ -5,6 +5,7 @@ mod answers;
 mod batches;
 mod bindings;
 mod definitions;
+mod json;
 mod large;
 mod reads;
 mod sizes;

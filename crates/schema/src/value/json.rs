@@ -13,8 +13,8 @@
 //! of a field or a column is `"\"Name\""`; other names are read in any case.
 //!
 //! Differences to Cassandra: decimals keep all digits, where Cassandra reads a JSON number with a
-//! point as `double`; a timestamp may be a number of any size; 16 bytes that are an IPv4 address in IPv6 stay 16 bytes;
-//! an empty string is no number, because empty values of such types are not supported.
+//! point as `double`. A timestamp may be a number of any size. 16 bytes that are an IPv4 address in
+//! IPv6 stay 16 bytes. An empty string is no number, because such empty values are not supported.
 //!
 //! **Bounds.** The recursion follows the type, whose depth is bounded. Time is proportional to the
 //! text times that depth. A value has at most [`JSON_BYTES_MAX`] bytes as text, and in serialized
