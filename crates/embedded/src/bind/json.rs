@@ -45,6 +45,7 @@ pub(crate) fn columns(
 
 /// Reads the columns of a constant.
 fn constants(def: &TableDef, text: &str, default_unset: bool, binder: &Binder) -> Result<Given, Error> {
+    lanes::count(units(def, text.len()));
     let mut given = Vec::new();
     for (at, (column, value)) in def.columns.iter().zip(read(def, text)?).enumerate() {
         let is_key = matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..));
@@ -66,9 +67,13 @@ fn unset_key(name: &str) -> Error {
     Error::Invalid(format!("Invalid unset value for column {name}"))
 }
 
+/// Returns the work units of reading a text.
+fn units(def: &TableDef, bytes: usize) -> u32 {
+    (bytes / BYTES_PER_UNIT + def.columns.len()) as u32
+}
+
 /// Returns the values of all columns of a table.
 fn read(def: &TableDef, text: &str) -> Result<Vec<JsonColumn>, Error> {
-    lanes::count((text.len() / BYTES_PER_UNIT + def.columns.len()) as u32);
     let columns = def.columns.iter().map(|column| (column.name.as_str(), &column.ty));
     from_json_row(columns, text).map_err(|error| Error::Invalid(error.to_string()))
 }
@@ -88,6 +93,7 @@ impl JsonText {
             Value::Bytes(text) => {
                 let text = std::str::from_utf8(text)
                     .map_err(|_| Error::Invalid("Invalid text value: it is not UTF-8".into()))?;
+                let _ = lanes::spend(units(def, text.len()));
                 read(def, text)
             }
             Value::Null => Err(Error::Invalid("Got null for INSERT JSON values".into())),
