@@ -34,6 +34,8 @@ pub(crate) struct TableFile {
     pub(crate) index: Arc<[IndexEntry]>,
     /// `None` if the file cannot be opened.
     pub(crate) statistics: Option<FileStatistics>,
+    /// Number of partitions.
+    pub(crate) partitions: u64,
     /// One reference for each state of this file that a reader may hold: see [`TableFile::cut`].
     users: Arc<()>,
     /// The reason why the file cannot be opened, if so.
@@ -262,6 +264,7 @@ impl TableFile {
             filter: Bytes::new(),
             index: [block].into(),
             statistics: None,
+            partitions: 0,
             users: Arc::default(),
             range,
             resident_bytes: 0,
@@ -356,6 +359,7 @@ impl TableFile {
             filter,
             index,
             statistics,
+            partitions: footer.partitions,
             users: Arc::default(),
             range,
             resident_bytes,

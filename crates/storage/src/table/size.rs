@@ -18,6 +18,8 @@ const SAMPLE: usize = 16;
 pub struct TableSize {
     /// Rows. A partition with static cells alone counts as one.
     pub rows: u64,
+    /// Partitions.
+    pub partitions: u64,
     /// Bytes: compressed in files, uncompressed in memtables.
     pub bytes: u64,
 }
@@ -32,13 +34,20 @@ impl TableSize {
     pub(crate) fn of_files(files: &Files) -> TableSize {
         let of_file = |file: &Arc<TableFile>| TableSize {
             rows: file.statistics.map_or(0, |statistics| statistics.rows),
+            partitions: file.partitions,
             bytes: file.bytes,
         };
         files.iter().map(of_file).fold(TableSize::default(), TableSize::plus)
     }
 
-    pub(crate) fn plus(self, other: TableSize) -> TableSize {
-        TableSize { rows: self.rows + other.rows, bytes: self.bytes + other.bytes }
+    /// Returns the sum of two sizes.
+    #[must_use]
+    pub fn plus(self, other: TableSize) -> TableSize {
+        TableSize {
+            rows: self.rows + other.rows,
+            partitions: self.partitions + other.partitions,
+            bytes: self.bytes + other.bytes,
+        }
     }
 }
 
@@ -63,5 +72,5 @@ fn of_sample(memory: &Memtable) -> TableSize {
         }
     }
     let scaled = |sampled: usize| (sampled as u64 * memory.len() as u64).div_ceil(sample.len().max(1) as u64);
-    TableSize { rows: scaled(rows), bytes: scaled(bytes) }
+    TableSize { rows: scaled(rows), partitions: memory.len() as u64, bytes: scaled(bytes) }
 }
