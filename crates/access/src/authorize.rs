@@ -199,12 +199,13 @@ impl Access {
 }
 
 /// Actions of plans and their permissions.
-const ACTIONS: [(Action, Permission); 5] = [
+const ACTIONS: [(Action, Permission); 6] = [
     (Action::Select, Permission::Select),
     (Action::Modify, Permission::Modify),
     (Action::Create, Permission::Create),
     (Action::Alter, Permission::Alter),
     (Action::Drop, Permission::Drop),
+    (Action::Unmask, Permission::Unmask),
 ];
 
 fn permission_of(action: Action) -> Permission {

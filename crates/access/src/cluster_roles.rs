@@ -32,6 +32,10 @@ impl Viewer for AtCluster {
             about => self.0.sees(about),
         }
     }
+
+    fn role(&self) -> &str {
+        self.0.role()
+    }
 }
 
 impl Access {

@@ -72,15 +72,16 @@ pub(crate) const NO_TABLE: u128 = 0;
 /// Keyspaces that every role may read, because drivers read them on connecting.
 const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
 
-/// Tables that every role may read. Each role sees only rows about its own tables.
-const READABLE_TABLES: [(&str, &str); 1] = [("system_views", "sstable_tasks")];
+/// Tables that every role may read. Each role sees only rows about its own tables and statements.
+const READABLE_TABLES: [(&str, &str); 3] =
+    [("system_traces", "events"), ("system_traces", "sessions"), ("system_views", "sstable_tasks")];
 
 /// Returns true if every role may read a table of the server.
 pub(crate) fn is_readable(keyspace: &str, table: Option<&str>) -> bool {
     READABLE.contains(&keyspace) || table.is_some_and(|table| READABLE_TABLES.contains(&(keyspace, table)))
 }
 
-use Permission::{Alter, Authorize, Create, Describe, Drop, Execute, Modify, Select};
+use Permission::{Alter, Authorize, Create, Describe, Drop, Execute, Modify, Select, SelectMasked, Unmask};
 
 impl Resource {
     /// Returns the bytes of the names in it.
@@ -150,9 +151,9 @@ impl Resource {
     pub(crate) fn applicable(&self) -> PermissionSet {
         PermissionSet::of(match self {
             Resource::AllKeyspaces | Resource::Keyspace(_) | Resource::AllTables(_) => {
-                &[Create, Alter, Drop, Select, Modify, Authorize]
+                &[Create, Alter, Drop, Select, Modify, Authorize, Unmask, SelectMasked]
             }
-            Resource::Table(..) => &[Alter, Drop, Select, Modify, Authorize],
+            Resource::Table(..) => &[Alter, Drop, Select, Modify, Authorize, Unmask, SelectMasked],
             Resource::AllRoles => &[Create, Alter, Drop, Authorize, Describe],
             Resource::Role(_) => &[Alter, Drop, Authorize],
             Resource::AllServiceLevels => &[Create, Alter, Drop, Authorize, Describe, Execute],

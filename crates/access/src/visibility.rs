@@ -4,6 +4,8 @@
 //! - A keyspace is visible to roles with any permission on it, above it, or on a table in it. The
 //!   server's own keyspaces are visible to all roles.
 //! - A table is visible to roles with any permission on it or above it.
+//! - Masked columns of a table are visible to roles with UNMASK on it or above it. Roles with
+//!   SELECT_MASKED may use them in conditions.
 //! - Data of a table is visible to roles with SELECT on it or above it. In the server's own
 //!   keyspaces, it is visible to superusers only.
 //! - Rows of a table may be read by roles with SELECT on it or above it. Every role may read its
@@ -19,9 +21,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cql::ast::Permission;
+use cql::ast::Permission::{Select, SelectMasked, Unmask};
 use engine::{About, Viewer};
 
-use crate::resource::{Resource, is_readable};
+use crate::resource::{PermissionSet, Resource, is_readable};
 use crate::rights::Rights;
 use crate::roles::RoleName;
 use crate::store::KEYSPACES;
@@ -29,17 +32,15 @@ use crate::store::KEYSPACES;
 /// Rights of a role that decide visibility.
 #[derive(Debug)]
 pub(crate) struct Visibility {
+    role: Option<RoleName>,
     is_superuser: bool,
-    /// True with a permission on all keyspaces.
-    has_all_keyspaces: bool,
+    /// Permissions on all keyspaces.
+    all_keyspaces: PermissionSet,
     keyspaces: BTreeSet<String>,
-    /// True with SELECT on all keyspaces.
-    selects_all: bool,
-    /// Keyspaces with a permission on all of their tables. The value is true if SELECT is one.
-    whole_keyspaces: BTreeMap<String, bool>,
-    /// Tables with a permission, by keyspace, name and identity. The value is true if SELECT is
-    /// one.
-    tables: BTreeMap<(String, String, u128), bool>,
+    /// Permissions on all tables of a keyspace.
+    whole_keyspaces: BTreeMap<String, PermissionSet>,
+    /// Permissions on a table, by keyspace, name and identity.
+    tables: BTreeMap<(String, String, u128), PermissionSet>,
     describes_roles: bool,
     roles: BTreeSet<RoleName>,
     describes_levels: bool,
@@ -50,10 +51,10 @@ impl Visibility {
     /// Derives the visibility for a role with these rights. `level` is that of its statements.
     pub(crate) fn of(rights: &Rights, level: &str) -> Visibility {
         let mut visibility = Visibility {
+            role: rights.roles().first().map(|(name, _)| name.clone()),
             is_superuser: rights.is_superuser,
-            has_all_keyspaces: false,
+            all_keyspaces: PermissionSet::NONE,
             keyspaces: BTreeSet::new(),
-            selects_all: false,
             whole_keyspaces: BTreeMap::new(),
             tables: BTreeMap::new(),
             describes_roles: false,
@@ -65,22 +66,22 @@ impl Visibility {
             visibility.levels.extend(role.level.as_deref().map(str::to_owned));
             for (resource, permissions) in &role.grants {
                 let describes = permissions.contains(Permission::Describe);
-                let selects = permissions.contains(Permission::Select);
-                match resource {
+                let granted = match resource {
+                    Resource::AllKeyspaces => Some(&mut visibility.all_keyspaces),
                     Resource::Keyspace(keyspace) | Resource::AllTables(keyspace) => {
-                        *visibility.whole_keyspaces.entry(keyspace.clone()).or_default() |= selects;
+                        Some(visibility.whole_keyspaces.entry(keyspace.clone()).or_default())
                     }
                     Resource::Table(keyspace, table, id) => {
                         let table = (keyspace.clone(), table.clone(), *id);
-                        *visibility.tables.entry(table).or_default() |= selects;
+                        Some(visibility.tables.entry(table).or_default())
                     }
-                    _ => {}
+                    _ => None,
+                };
+                if let Some(granted) = granted {
+                    *granted = granted.union(*permissions);
                 }
                 match resource {
-                    Resource::AllKeyspaces => {
-                        visibility.has_all_keyspaces = true;
-                        visibility.selects_all |= selects;
-                    }
+                    Resource::AllKeyspaces => {}
                     Resource::Keyspace(keyspace)
                     | Resource::AllTables(keyspace)
                     | Resource::Table(keyspace, ..) => {
@@ -104,36 +105,45 @@ impl Viewer for Visibility {
         self.is_superuser
             || match about {
                 About::Keyspace(keyspace) => {
-                    self.has_all_keyspaces || is_public(keyspace) || self.keyspaces.contains(keyspace)
+                    self.has_all_keyspaces() || is_public(keyspace) || self.keyspaces.contains(keyspace)
                 }
-                About::AllKeyspaces => self.has_all_keyspaces,
-                About::Table(keyspace, table, id) => {
-                    self.has_all_keyspaces || self.right_on(keyspace, table, id).is_some()
-                }
+                About::AllKeyspaces => self.has_all_keyspaces(),
+                About::Table(keyspace, table, id) => !self.on(keyspace, table, id).is_empty(),
                 About::Data(keyspace, table, id) => {
-                    let selects = self.selects_all || self.right_on(keyspace, table, id) == Some(true);
-                    selects && !is_public(keyspace)
+                    self.on(keyspace, table, id).contains(Select) && !is_public(keyspace)
                 }
                 About::Rows(keyspace, table, id) => {
-                    let selects = self.selects_all || self.right_on(keyspace, table, id) == Some(true);
+                    let selects = self.on(keyspace, table, id).contains(Select);
                     is_readable(keyspace, Some(table)) || selects && !KEYSPACES.contains(&keyspace)
                 }
-                About::AllData => self.selects_all,
+                About::Unmasked(keyspace, table, id) => self.on(keyspace, table, id).contains(Unmask),
+                About::MaskedConditions(keyspace, table, id) => {
+                    let permissions = self.on(keyspace, table, id);
+                    permissions.contains(Unmask) || permissions.contains(SelectMasked)
+                }
+                About::AllData => self.all_keyspaces.contains(Select),
                 About::AllRoles => self.describes_roles,
                 About::Role(role) => self.describes_roles || self.roles.contains(role),
                 About::Level(level) => self.describes_levels || self.levels.contains(level),
                 About::AllLevels => self.describes_levels,
             }
     }
+
+    fn role(&self) -> &str {
+        self.role.as_deref().unwrap_or_default()
+    }
 }
 
 impl Visibility {
-    /// Returns `Some` if there is a permission on the table or on all tables of its keyspace. The
-    /// value is true if SELECT is one.
-    fn right_on(&self, keyspace: &str, table: &str, id: u128) -> Option<bool> {
-        let whole = self.whole_keyspaces.get(keyspace).copied();
+    fn has_all_keyspaces(&self) -> bool {
+        !self.all_keyspaces.is_empty()
+    }
+
+    /// Returns the permissions on a table: on it, and on what is above it.
+    fn on(&self, keyspace: &str, table: &str, id: u128) -> PermissionSet {
+        let whole = self.whole_keyspaces.get(keyspace).copied().unwrap_or_default();
         let table = self.tables.get(&(keyspace.to_owned(), table.to_owned(), id)).copied();
-        whole.max(table)
+        self.all_keyspaces.union(whole).union(table.unwrap_or_default())
     }
 }
 
@@ -144,7 +154,7 @@ fn is_public(keyspace: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use cql::ast::Permission::{Alter, Create, Describe, Execute, Modify, Select};
+    use cql::ast::Permission::{Alter, Create, Describe, Execute, Modify};
 
     use super::*;
     use crate::resource::PermissionSet;
@@ -304,6 +314,26 @@ mod tests {
         check(&[(Select, keyspace("system_auth"))], &[About::Table("system_auth", "roles", 4)]);
         let clients = table("system_views", "clients", 5);
         check(&[(Select, clients)], &[About::Rows("system_views", "clients", 5)]);
+    }
+
+    #[test]
+    fn masks_are_lifted_by_their_permissions_alone() {
+        let (clear, conditions) = (About::Unmasked("ks", "t", 1), About::MaskedConditions("ks", "t", 1));
+        let check = |permission, resource: &Resource, expected: [bool; 2]| {
+            let mut roles = roles(&["ann"]);
+            let permissions = PermissionSet::of(&[permission]);
+            roles.apply(&Edit::Permit { role: "ann".into(), resource: resource.clone(), permissions });
+            let visibility = Visibility::of(&Rights::of(1, "ann", &roles), "default");
+            assert_eq!([clear, conditions].map(|about| visibility.sees(about)), expected, "{resource}");
+        };
+        for resource in [Resource::AllKeyspaces, keyspace("ks"), table("ks", "t", 1)] {
+            check(Select, &resource, [false, false]);
+            check(Modify, &resource, [false, false]);
+            check(SelectMasked, &resource, [false, true]);
+            check(Unmask, &resource, [true, true]);
+        }
+        check(Unmask, &table("ks", "t", 2), [false, false]);
+        check(Unmask, &keyspace("other"), [false, false]);
     }
 
     #[test]

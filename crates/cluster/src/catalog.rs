@@ -227,6 +227,7 @@ fn table(row: TableRow, columns: Vec<ColumnRow>, types: &Types) -> Option<(Table
         options: TableOptions::default(),
         data: None,
         dropped: Default::default(),
+        masks: Default::default(),
     };
     def.sort_columns();
     (0..).zip(&mut def.columns).for_each(|(id, column)| column.id = id);

@@ -227,6 +227,7 @@ mod tests {
             next_column_id: 0,
             columns,
             dropped: BTreeMap::new(),
+            masks: BTreeMap::new(),
             options: TableOptions::default(),
             data: None,
         };

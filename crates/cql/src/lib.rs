@@ -13,7 +13,10 @@ mod words;
 
 pub use ast::Statement;
 pub use error::SyntaxError;
-pub use print::{Masked, create_keyspace, create_table, create_type};
+pub use print::{
+    Masked, create_keyspace, create_table, create_table_with_internals, create_type, option_map,
+    virtual_table,
+};
 pub use words::{constant, identifier};
 
 /// Longest statement that the parser accepts, in bytes. Default limit of a native-protocol frame.

@@ -18,7 +18,7 @@ use crate::bind::names::TableNames;
 use crate::bind::select::{SelectPlan, select};
 use crate::bind::term::{Binder, Counted};
 use crate::current::BoundTo;
-use crate::ddl::definition::{keyspace_of, no_keyspace, no_table};
+use crate::ddl::definition::{keyspace_of, no_keyspace, no_table, unsupported};
 use crate::ddl::maintenance;
 use crate::heavy_lane::heavy;
 use crate::write::batch::check_kind;
@@ -119,7 +119,7 @@ const TABLES_COMPARED: usize = 8;
 struct Binding {
     binder: Binder,
     targets: Vec<StatementTarget>,
-    named: HashSet<(Uuid, bool)>,
+    named: HashSet<(Uuid, Action)>,
     /// Bound tables that are not virtual.
     tables: Vec<Arc<TableDef>>,
     names: HashMap<Uuid, Rc<TableNames>>,
@@ -129,8 +129,16 @@ impl Binding {
     /// Adds a target unless it exists: a batch of thousands of statements is usually about one
     /// table.
     fn target(&mut self, def: &Arc<TableDef>, action: Action) {
-        if self.named.insert((def.id, action == Action::Select)) {
+        if self.named.insert((def.id, action)) {
             self.targets.push(target(def, action));
+        }
+    }
+
+    /// Adds the targets of a statement whose result shows stored data.
+    fn read_target(&mut self, def: &Arc<TableDef>) {
+        self.target(def, Action::Select);
+        if !def.masks.is_empty() {
+            self.target(def, Action::Unmask);
         }
     }
 
@@ -240,7 +248,7 @@ pub(crate) fn bind(
             binding.binder.check(Guardrail::StatementRelations, relations(statement))?;
             let (def, is_virtual) = readable(definitions, &asked.from, used)?;
             binding.binder.about(&def.keyspace, &def.name);
-            binding.target(&def, Action::Select);
+            binding.read_target(&def);
             if !is_virtual {
                 binding.bound_to(&def);
             }
@@ -304,7 +312,7 @@ fn write_plan(
     if plan.is_conditional() {
         // The result of a failed condition shows stored data, so the statement needs the right to
         // read it.
-        binding.target(&plan.def, Action::Select);
+        binding.read_target(&plan.def);
     }
     Ok(plan)
 }
@@ -510,6 +518,10 @@ fn define_target(statement: &Statement, used: Option<&str>) -> Result<StatementT
         Statement::CreateType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Create),
         Statement::AlterType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Alter),
         Statement::DropType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Drop),
-        _ => Err(Error::Invalid("Indexes, views, functions and triggers are not supported yet".into())),
+        Statement::DropFunction(s) | Statement::DropAggregate(s) => {
+            keyspace(&keyspace_of(&s.name, used)?, Action::Drop)
+        }
+        Statement::DropTrigger(s) => table(&s.table, Action::Alter),
+        other => Err(unsupported(other)),
     }
 }

@@ -23,6 +23,7 @@ mod parsed;
 mod running;
 pub mod scan;
 mod schema;
+mod trace;
 mod viewer;
 mod virtual_table;
 mod warnings;
@@ -49,6 +50,7 @@ pub use outcome::{ColumnSpec, Columns, ResultRows, SchemaChange, SchemaTarget, S
 pub use parsed::ParsedTree;
 pub use running::{QueryProgress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
+pub use trace::{TraceNote, collect_notes, note};
 pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{
     ChunkedSource, LaterMeasures, LaterRows, Registry, RowChunks, RowSource, StreamedRows, VIRTUAL_KEYSPACES,
@@ -165,7 +167,7 @@ pub struct StatementTarget {
 }
 
 /// Permission needed on a target, by Cassandra's names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "the variants are CQL's permissions")]
 pub enum Action {
     Select,
@@ -173,6 +175,8 @@ pub enum Action {
     Create,
     Alter,
     Drop,
+    /// Reading masked columns.
+    Unmask,
 }
 
 /// A statement bound to a schema, with the engine's plan inside.

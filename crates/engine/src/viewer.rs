@@ -21,6 +21,10 @@ pub enum About<'a> {
     /// Rows of a table (keyspace, name, identity) as SELECT returns them. Every role may read some
     /// tables of the server, each its own rows.
     Rows(&'a str, &'a str, u128),
+    /// Values of the masked columns of a table (keyspace, name, identity).
+    Unmasked(&'a str, &'a str, u128),
+    /// Conditions on the masked columns of a table (keyspace, name, identity), which reveal values.
+    MaskedConditions(&'a str, &'a str, u128),
     /// Contents of all tables.
     AllData,
     /// A role: its sessions and statements.
@@ -37,6 +41,11 @@ pub enum About<'a> {
 pub trait Viewer: fmt::Debug + Send + Sync {
     /// Returns true if the role may see rows about this object.
     fn sees(&self, about: About<'_>) -> bool;
+
+    /// Returns the name of the role, for errors.
+    fn role(&self) -> &str {
+        ""
+    }
 
     /// Returns the session's way of reading tables elsewhere, in a type of the engine that reads
     /// them: in front of a cluster, `cluster::Reader`.
@@ -59,6 +68,9 @@ pub enum Subject {
     Data(usize),
     /// The role in this column.
     Role(usize),
+    /// A role that no column has. The table creates its rows for a viewer, and omits those about
+    /// roles that are invisible to it.
+    OwnRole,
     /// The service level in column `name`.
     Level {
         /// Column of the level's name.
@@ -76,7 +88,7 @@ impl VirtualTable {
             Subject::Server => true,
             Subject::Keyspace(_) => viewer.sees(About::AllKeyspaces),
             Subject::Data(_) => viewer.sees(About::AllData),
-            Subject::Role(_) => viewer.sees(About::AllRoles),
+            Subject::Role(_) | Subject::OwnRole => viewer.sees(About::AllRoles),
             Subject::Level { .. } => viewer.sees(About::AllLevels),
         }
     }
@@ -103,7 +115,7 @@ impl Subject {
             String::from_utf8_lossy(cell).into_owned()
         };
         match self {
-            Subject::Server => {}
+            Subject::Server | Subject::OwnRole => {}
             Subject::Keyspace(column) | Subject::Data(column) => {
                 rows.retain(|row| viewer.sees(About::Keyspace(&text(row, column))))
             }

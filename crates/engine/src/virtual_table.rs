@@ -105,6 +105,7 @@ impl VirtualTable {
             next_column_id: columns.len() as u32,
             data: None,
             dropped: Default::default(),
+            masks: Default::default(),
             columns,
             options: TableOptions::default(),
         };
@@ -114,6 +115,13 @@ impl VirtualTable {
             of_every_core: false,
             subject: Subject::Server,
         }
+    }
+
+    /// Sets the comment, which DESCRIBE and `system_virtual_schema.tables` show.
+    #[must_use]
+    pub fn commented(mut self, comment: &str) -> VirtualTable {
+        comment.clone_into(&mut Arc::make_mut(&mut self.def).options.comment);
+        self
     }
 
     /// Returns the identity of the virtual table of this name, registered or not.

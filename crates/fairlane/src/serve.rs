@@ -364,6 +364,7 @@ fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: 
         prepared_bytes_max: machine::prepared_memory(memory_bytes),
         read_bytes_max: machine::read_memory(memory_bytes, cores),
         data_dir: (!is_front).then(|| settings.data_dir.clone()),
+        settings: settings.texts.clone(),
         ..ServerConfig::default()
     }
 }

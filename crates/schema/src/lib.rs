@@ -9,8 +9,8 @@ pub mod value;
 mod weight;
 
 pub use table::{
-    ClusteringOrder, ColumnDef, ColumnKind, DefinitionError, DroppedColumn, KeyspaceDef, STORED_OPTIONS,
-    StoredOption, TTL_SECONDS_MAX, TableDef, TableOptions, stored_option,
+    ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, DefinitionError, DroppedColumn, KeyspaceDef,
+    MaskArgument, STORED_OPTIONS, StoredOption, TTL_SECONDS_MAX, TableDef, TableOptions, stored_option,
 };
 pub use token::{KeyError, Sharding, Token};
 pub use types::{CqlType, TypeError, UdtType};

@@ -59,6 +59,24 @@ pub struct DroppedColumn {
     pub keeps_later: bool,
 }
 
+/// Function that replaces the values of a column for roles that may not see them.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ColumnMask {
+    /// Name of the function in keyspace `system`.
+    pub function: String,
+    /// Arguments after the value of the column.
+    pub arguments: Vec<MaskArgument>,
+}
+
+/// Argument of a [`ColumnMask`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MaskArgument {
+    /// Its type.
+    pub ty: CqlType,
+    /// The serialized value. `None`: null.
+    pub value: Option<Vec<u8>>,
+}
+
 /// Option of a table that is stored and shown as CQL text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOption {
@@ -66,35 +84,37 @@ pub struct StoredOption {
     pub name: &'static str,
     /// True if the server acts on the option, or accepts only the value that switches it off.
     pub has_effect: bool,
+    /// Value of tables that do not specify it, as Cassandra shows it. Empty: it is not shown.
+    pub default: &'static str,
 }
 
 /// All options that are stored as CQL text.
 pub static STORED_OPTIONS: [StoredOption; 17] = [
-    without_effect("additional_write_policy"),
-    with_effect("allow_auto_snapshot"),
-    without_effect("bloom_filter_fp_chance"),
-    without_effect("caching"),
-    with_effect("cdc"),
-    with_effect("compaction"),
-    with_effect("compression"),
-    without_effect("crc_check_chance"),
-    without_effect("extensions"),
-    with_effect("incremental_backups"),
-    without_effect("max_index_interval"),
-    without_effect("memtable"),
-    without_effect("memtable_flush_period_in_ms"),
-    without_effect("min_index_interval"),
-    without_effect("read_repair"),
-    without_effect("speculative_retry"),
-    with_effect("tombstone_gc"),
+    without_effect("additional_write_policy", "99p"),
+    with_effect("allow_auto_snapshot", "true"),
+    without_effect("bloom_filter_fp_chance", "0.01"),
+    without_effect("caching", "{'keys': 'ALL', 'rows_per_partition': 'NONE'}"),
+    with_effect("cdc", "false"),
+    with_effect("compaction", "{'class': 'SizeTieredCompactionStrategy'}"),
+    with_effect("compression", "{'class': 'LZ4Compressor'}"),
+    without_effect("crc_check_chance", "1.0"),
+    without_effect("extensions", "{}"),
+    with_effect("incremental_backups", "true"),
+    without_effect("max_index_interval", "2048"),
+    without_effect("memtable", "default"),
+    without_effect("memtable_flush_period_in_ms", "0"),
+    without_effect("min_index_interval", "128"),
+    without_effect("read_repair", "BLOCKING"),
+    without_effect("speculative_retry", "99p"),
+    with_effect("tombstone_gc", ""),
 ];
 
-const fn with_effect(name: &'static str) -> StoredOption {
-    StoredOption { name, has_effect: true }
+const fn with_effect(name: &'static str, default: &'static str) -> StoredOption {
+    StoredOption { name, has_effect: true, default }
 }
 
-const fn without_effect(name: &'static str) -> StoredOption {
-    StoredOption { name, has_effect: false }
+const fn without_effect(name: &'static str, default: &'static str) -> StoredOption {
+    StoredOption { name, has_effect: false, default }
 }
 
 /// Returns the stored option of this name.
@@ -127,6 +147,19 @@ impl Default for TableOptions {
     }
 }
 
+impl TableOptions {
+    /// Returns the default of an option, which for one depends on the compaction.
+    #[must_use]
+    pub fn default_of(&self, option: &StoredOption) -> &'static str {
+        let is_leveled =
+            || self.other.get("compaction").is_some_and(|text| text.contains("LeveledCompaction"));
+        match option.name {
+            "bloom_filter_fp_chance" if is_leveled() => "0.1",
+            _ => option.default,
+        }
+    }
+}
+
 /// A table.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableDef {
@@ -150,6 +183,9 @@ pub struct TableDef {
     /// Columns that were dropped, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dropped: BTreeMap<String, DroppedColumn>,
+    /// Masks of columns, by the number of the column.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub masks: BTreeMap<u32, ColumnMask>,
 }
 
 impl TableDef {

@@ -205,6 +205,24 @@ impl CqlType {
         }
     }
 
+    /// Returns the type with tuples in place of user types, which may have been dropped.
+    #[must_use]
+    pub fn without_user_types(&self) -> CqlType {
+        let boxed = |inner: &CqlType| Box::new(inner.without_user_types());
+        match self {
+            CqlType::List(e) => CqlType::List(boxed(e)),
+            CqlType::Set(e) => CqlType::Set(boxed(e)),
+            CqlType::Map(k, v) => CqlType::Map(boxed(k), boxed(v)),
+            CqlType::Vector(e, dimension) => CqlType::Vector(boxed(e), *dimension),
+            CqlType::Tuple(es) => CqlType::Tuple(es.iter().map(CqlType::without_user_types).collect()),
+            CqlType::Udt(udt) => {
+                CqlType::Tuple(udt.fields.iter().map(|(_, ty)| ty.without_user_types()).collect())
+            }
+            CqlType::Frozen(inner) => CqlType::Frozen(boxed(inner)),
+            scalar => scalar.clone(),
+        }
+    }
+
     /// Returns the type without its outer `frozen<>`.
     pub fn thawed(&self) -> &CqlType {
         match self {

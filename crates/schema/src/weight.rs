@@ -3,7 +3,7 @@
 //! A definition contains the user types that it uses in full. They are counted at each use: a
 //! schema that was read from its rows shares nothing.
 
-use crate::table::{ColumnDef, KeyspaceDef, TableDef};
+use crate::table::{ColumnDef, ColumnMask, KeyspaceDef, TableDef};
 use crate::types::{CqlType, UdtType};
 
 /// Bytes of a table without its names, columns and options.
@@ -63,6 +63,14 @@ impl Weight {
             self.add(size_of::<ColumnDef>() as u64);
             self.name(&column.name);
             self.ty(&column.ty);
+        }
+        for mask in def.masks.values() {
+            self.add(size_of::<ColumnMask>() as u64);
+            self.name(&mask.function);
+            for argument in &mask.arguments {
+                self.add(NAME_BYTES + argument.value.as_ref().map_or(0, |value| value.len() as u64));
+                self.ty(&argument.ty);
+            }
         }
     }
 

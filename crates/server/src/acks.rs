@@ -49,13 +49,14 @@ fn answer_expired(session: &Rc<Session>, cx: &mut Context<'_>) {
 
 fn answer(
     session: &Rc<Session>,
-    request: CqlRequest,
+    mut request: CqlRequest,
     warnings: Warnings,
     result: Result<StatementOutcome, Error>,
     now_ns: u64,
 ) {
     Warnings::begin();
     warnings.give();
+    request.note(|| "The log has ended its wait for the disk".to_owned());
     answer_and_record(session, request, result, now_ns);
     session.end_acked();
 }

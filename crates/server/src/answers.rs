@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use engine::{AnswerGrant, AnswerMemory, Error, StatementOutcome, Warnings};
 use frontdoor::{Charge, Full};
-use wire::{Direction, Encoder, Failure, FailureKind};
+use wire::{Direction, Encoder, Failure, FailureKind, Prelude};
 
 use crate::account::AnswerCharge;
 use crate::audit;
@@ -41,8 +41,22 @@ pub(crate) fn answer(
     mut request: CqlRequest,
     result: Result<StatementOutcome, Failure>,
 ) -> CqlRequest {
+    request.note(|| describe(&result));
     request.failed = encode(session, &request, result);
     request
+}
+
+/// Returns the outcome of a request for its trace.
+fn describe(result: &Result<StatementOutcome, Failure>) -> String {
+    match result {
+        Ok(StatementOutcome::Rows(rows)) => {
+            let (count, bytes) = (rows.count, rows.cells.len());
+            let more = if rows.paging_state.is_some() { ", more rows follow" } else { "" };
+            format!("Answering with {count} rows of {bytes} bytes{more}")
+        }
+        Ok(_) => "Answering without rows".to_owned(),
+        Err(failure) => format!("Answering with an error: {}", failure.message),
+    }
 }
 
 /// Answers a request whose result came later, and records it.
@@ -67,23 +81,25 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<StatementO
     session.warm_output();
     let (stream, metadata, core) = (request.stream, request.form.metadata, &session.core);
     let mut statement = request.statement.as_deref();
-    let mut warnings = Warnings::take().texts(core.engine.registry().guardrails());
+    let warnings = Warnings::take().texts(core.engine.registry().guardrails());
+    let tracing_id = request.trace.as_ref().map(|trace| trace.id);
+    let mut prelude = Prelude { tracing_id, ..Prelude::with_warnings(warnings) };
     if let Ok(StatementOutcome::Rows(rows)) = &result {
         statement = statement.filter(|statement| reply::is_result_of(statement, rows));
         if is_large(rows, statement, metadata) {
             let Ok(StatementOutcome::Rows(rows)) = result else { unreachable!("matched above") };
             let statement = request.statement.clone();
-            let large = LargeAnswer { stream, rows, statement, metadata, warnings };
+            let large = LargeAnswer { stream, rows, statement, metadata, prelude };
             let Err(full) = encode_large(session, large) else { return false };
             session.refuse(stream, &failure::out_of_memory(full));
             return true;
         }
     }
     if let Ok(StatementOutcome::SchemaChange(change)) = &result {
-        warnings.extend(reply::definition_warning(change, &core.engine.schema()));
+        prelude.warnings.extend(reply::definition_warning(change, &core.engine.schema()));
     }
     let mut encoder = session.outgoing.encoder.borrow_mut();
-    let code = reply::answer(&mut encoder, stream, &result, statement, metadata, warnings);
+    let code = reply::answer(&mut encoder, stream, &result, statement, metadata, prelude);
     drop(encoder);
     if let Some(code) = code {
         core.counters.error(code);
@@ -114,7 +130,7 @@ struct LargeAnswer {
     rows: engine::ResultRows,
     statement: Option<Rc<Statement>>,
     metadata: MetadataRequest,
-    warnings: Vec<String>,
+    prelude: Prelude,
 }
 
 /// Encodes an answer of many rows on the heavy lane, and puts it into the outbox. Charges it to the
@@ -124,7 +140,7 @@ struct LargeAnswer {
 /// # Errors
 /// The account has not enough free memory.
 fn encode_large(session: &Rc<Session>, large: LargeAnswer) -> Result<(), Full> {
-    let LargeAnswer { stream, rows, statement, metadata, warnings } = large;
+    let LargeAnswer { stream, rows, statement, metadata, prelude } = large;
     let version = session.outgoing.encoder.borrow().version();
     let of_statement = statement.as_deref().filter(|statement| reply::is_result_of(statement, &rows));
     let metadata_bytes = match of_statement {
@@ -143,7 +159,7 @@ fn encode_large(session: &Rc<Session>, large: LargeAnswer) -> Result<(), Full> {
             _ => Ok(()),
         };
         let plan =
-            encoded.and_then(|()| reply::plan_rows(version, &rows, statement.as_deref(), metadata, warnings));
+            encoded.and_then(|()| reply::plan_rows(version, &rows, statement.as_deref(), metadata, prelude));
         let write = move |mut encoder: Encoder| async move {
             let written = match plan {
                 Ok(plan) => reply::write_rows(&mut encoder, stream, rows, plan).await,

@@ -10,6 +10,7 @@ use crate::answers::answer;
 use crate::audit;
 use crate::authorize::authorize;
 use crate::bind;
+use crate::execute::executed;
 use crate::failure;
 use crate::fast::{Fast, Rest};
 use crate::pending::PendingResult;
@@ -86,7 +87,7 @@ pub(crate) async fn execute_long_batch(
     // Charge the bound values: they take more memory than the encoded ones.
     let charged = session.account.borrow().charge((parts.values.len() * VALUE_BYTES) as u64);
     match charged {
-        Ok(charge) => request.charges.push(charge),
+        Ok(charge) => request.memory.charges.push(charge),
         Err(full) => return refused(session, request, &failure::out_of_memory(full)),
     }
     run(session, envelope, &batch, parts, request)
@@ -182,16 +183,26 @@ fn run(
     envelope: &Envelope,
     batch: &Batch<'_>,
     parts: Parts<'_>,
-    request: CqlRequest,
+    mut request: CqlRequest,
 ) -> Fast {
-    let rest = match call_engine(session, envelope, batch, parts) {
+    let statements = parts.plans.len();
+    request.note(|| format!("Parsed, bound and authorized {statements} statements"));
+    let mut trace = request.trace.take();
+    let call = || call_engine(session, envelope, batch, parts);
+    let execution = match &mut trace {
+        Some(trace) => trace.collect(call),
+        None => call(),
+    };
+    request.trace = trace;
+    request.note(|| executed(&execution));
+    let rest = match execution {
         Execution::Ready(result) => {
             let result = result.map_err(|error| request.failure(error));
             return Fast::Answered(answer(session, request, result));
         }
         Execution::Written(write) => Rest::Acknowledged(write),
         Execution::Pending(later) | Execution::Reading { later, .. } => {
-            Rest::Result(PendingResult::of(later))
+            Rest::Result(PendingResult::of(later).traced(request.trace.is_some()))
         }
     };
     Fast::Slow(request, rest)

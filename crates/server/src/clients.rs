@@ -12,7 +12,7 @@ use engine::{
 use schema::CqlType;
 use wire::{Failure, FailureKind};
 
-use crate::cells::{inet, int, text};
+use crate::cells::{bigint, inet, int, text};
 use crate::session::Session;
 use crate::sessions::Sessions;
 
@@ -112,19 +112,45 @@ pub(crate) fn table(sessions: &Rc<Sessions>) -> VirtualTable {
     })
 }
 
-/// Returns the table of connections in the layout of Cassandra and ScyllaDB. A role sees only its
-/// own.
+/// Returns the table of connections in the layout of Cassandra, with the column `shard_id` of
+/// ScyllaDB. A role sees only its own.
 pub(crate) fn clients(sessions: &Rc<Sessions>) -> VirtualTable {
-    use CqlType::{Inet, Int, Text};
-    let columns =
-        [("address", Inet), ("port", Int), ("keyspace_name", Text), ("shard_id", Int), ("username", Text)];
+    use CqlType::{BigInt, Boolean, Inet, Int, Text};
+    let columns = [
+        ("address", Inet),
+        ("port", Int),
+        ("connection_stage", Text),
+        ("driver_name", Text),
+        ("driver_version", Text),
+        ("hostname", Text),
+        ("keyspace_name", Text),
+        ("protocol_version", Int),
+        ("request_count", BigInt),
+        ("shard_id", Int),
+        ("ssl_cipher_suite", Text),
+        ("ssl_enabled", Boolean),
+        ("ssl_protocol", Text),
+        ("username", Text),
+    ];
     let row = |session: &Listed| -> Option<VirtualRow> {
         let session = listed(session)?;
+        let (client, startup) = (&session.client, session.client.startup());
+        let is_encrypted = client.is_encrypted.get();
         Some(vec![
             inet(session.peer.ip()),
             int(i32::from(session.peer.port())),
+            text(if session.login().is_some() { "ready" } else { "authenticating" }),
+            startup.and_then(|startup| startup.driver_name.as_deref()).and_then(text),
+            startup.and_then(|startup| startup.driver_version.as_deref()).and_then(text),
+            // Names of addresses would need a resolver.
+            text(&session.peer.ip().to_string()),
             session.keyspace.borrow().as_deref().and_then(text),
+            startup.and_then(|startup| int(i32::from(startup.version.number()))),
+            bigint(i64::try_from(client.requests.get()).unwrap_or(i64::MAX)),
             int(i32::try_from(session.core.index).unwrap_or(i32::MAX)),
+            None,
+            Some(bytes::Bytes::from_static(if is_encrypted { &[1] } else { &[0] })),
+            None,
             session.role_name().as_deref().and_then(text),
         ])
     };

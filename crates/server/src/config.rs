@@ -83,6 +83,8 @@ pub struct ServerConfig {
     pub slow_statement: Option<Duration>,
     /// Data folder, for the metrics of its file system.
     pub data_dir: Option<PathBuf>,
+    /// Settings of the process by name, for `system_views.settings`. They have no secrets.
+    pub settings: Vec<(&'static str, String)>,
 }
 
 /// Default maximum body of a frame, bytes.
@@ -129,6 +131,7 @@ impl Default for ServerConfig {
             audit: None,
             slow_statement: Some(Duration::from_millis(500)),
             data_dir: None,
+            settings: Vec::new(),
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::logging::{Level, Logger};
 use crate::plans::Plans;
 use crate::read_permits::ReadPermits;
+use crate::trace::Traces;
 
 /// State shared by all cores. Written at start and at stop, otherwise only read.
 pub(crate) struct ServerShared {
@@ -37,6 +38,13 @@ pub(crate) struct ServerShared {
     pub(crate) sessions: PerCore<Rc<dyn Any>>,
     /// Creation time of the server, seconds since 1970.
     pub(crate) started_s: i64,
+}
+
+impl ServerShared {
+    /// Returns the address at which clients find this server.
+    pub(crate) fn advertised(&self) -> SocketAddr {
+        self.config.advertised(self.bound.get().map_or(self.config.listen, |bound| bound.cql))
+    }
 }
 
 /// Addresses that a server has bound.
@@ -61,6 +69,7 @@ pub(crate) struct Core {
     pub(crate) front: Option<Rc<Front>>,
     pub(crate) plans: Plans,
     pub(crate) read_permits: ReadPermits,
+    pub(crate) traces: Traces,
     /// Second of the monotonic clock in which a server failure was last logged.
     failure_logged_s: Cell<u64>,
     pub(crate) buffers: Buffers,
@@ -92,6 +101,7 @@ impl Core {
             front,
             plans,
             read_permits,
+            traces: Traces::default(),
             failure_logged_s: Cell::new(u64::MAX),
             buffers: Buffers::default(),
             counters,

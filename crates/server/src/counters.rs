@@ -93,6 +93,21 @@ impl Counters {
     }
 }
 
+/// Returns the number of EXECUTE messages that a core has read.
+pub(crate) fn executed(core: &Counters) -> u64 {
+    core.requests[5].load(Relaxed)
+}
+
+/// Returns the number of QUERY messages that a core has read.
+pub(crate) fn queried(core: &Counters) -> u64 {
+    core.requests[3].load(Relaxed)
+}
+
+/// Returns the number of prepared statements that a core has, and that it has evicted.
+pub(crate) fn prepared(core: &Counters) -> (u64, u64) {
+    (core.prepared.load(Relaxed), core.prepared_evicted.load(Relaxed))
+}
+
 /// The requests of levels have other metric names, since they count admitted requests.
 const REQUESTS: Metric = Metric::counter("fairlane_cql_requests_total", "CQL requests read, by opcode.");
 const ERRORS: Metric = Metric::counter("fairlane_cql_errors_total", "CQL errors sent, by kind.");

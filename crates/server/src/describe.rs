@@ -16,7 +16,7 @@ use cql::ast::{DescribeTarget, QualifiedName, Statement as Tree};
 use engine::{
     About, ColumnSpec, Columns, Error, Keyspace, Later, ResultRows, Schema, StatementOutcome, Viewer,
 };
-use schema::{CqlType, TableDef, UdtType, Weight};
+use schema::{CqlType, TableDef, UdtType, Weight, value};
 
 use crate::core::{Core, ServerShared};
 use crate::options::PARTITIONER;
@@ -47,7 +47,7 @@ pub(crate) fn describe(
 ) -> DescribeAnswer {
     let Tree::Describe(describe) = tree else { unreachable!("binding selected DESCRIBE statements only") };
     if describe.target == DescribeTarget::Cluster {
-        return DescribeAnswer::Now(Ok(StatementOutcome::Rows(cluster(&core.shared))));
+        return DescribeAnswer::Now(Ok(StatementOutcome::Rows(cluster(&core.shared, session_keyspace))));
     }
     let check = |keyspace: &str| core.access.authorize_sight(login, keyspace);
     let all = Described {
@@ -55,6 +55,7 @@ pub(crate) fn describe(
         virtual_tables: core.engine.registry().all().into_iter().map(|table| table.def).collect(),
         session: session_keyspace.map(str::to_owned),
         viewer: core.access.viewer(login),
+        with_internals: describe.with_internals,
     };
     let mut targets = match all.targets(&describe.target, &check) {
         Ok(targets) => targets,
@@ -68,7 +69,7 @@ pub(crate) fn describe(
             Err(error) => return DescribeAnswer::Now(Err(error)),
         }
     }
-    let mut rows = match PagedRows::new(targets.no_rows(), part) {
+    let mut rows = match PagedRows::new(targets.no_rows(), part, all.schema.version) {
         Ok(rows) => rows,
         Err(error) => return DescribeAnswer::Now(Err(error)),
     };
@@ -122,7 +123,10 @@ enum Item {
         only: bool,
     },
     Table(Arc<TableDef>),
-    VirtualTable(Arc<TableDef>),
+    /// A keyspace of the server without its tables.
+    OwnKeyspace(String),
+    /// A table of the server.
+    OwnTable(Arc<TableDef>),
     Type(Arc<UdtType>),
     /// Roles, grants and levels.
     Access(Box<AccessSchema>),
@@ -157,7 +161,8 @@ impl Item {
                 let inside = inside.chain(keyspace.types.values().map(of_type));
                 Box::new(std::iter::once(of_keyspace(keyspace)).chain(inside))
             }
-            Item::Table(def) | Item::VirtualTable(def) => Box::new(std::iter::once(of_table(def))),
+            Item::Table(def) | Item::OwnTable(def) => Box::new(std::iter::once(of_table(def))),
+            Item::OwnKeyspace(_) => Box::new(std::iter::once(1)),
             Item::Type(udt) => Box::new(std::iter::once(of_type(udt))),
             // Their number has no small bound.
             Item::Access(_) => Box::new(std::iter::once(INLINE_PARTS + 1)),
@@ -165,21 +170,29 @@ impl Item {
     }
 
     /// Returns the rows: a keyspace before its contents, types before the tables that use them.
-    fn elements(&self) -> Box<dyn Iterator<Item = Element<'_>> + Send + '_> {
+    fn elements(&self, with_internals: bool) -> Box<dyn Iterator<Item = Element<'_>> + Send + '_> {
+        let table = move |def| Text::Table { def, with_internals };
         match self {
             Item::Keyspace { keyspace, only } => {
                 let name = &*keyspace.def.name;
                 let text = Text::Keyspace(keyspace);
                 let own = Element { keyspace: name, kind: "keyspace", name: name.into(), text };
-                let inside = (!only).then_some(keyspace).into_iter().flat_map(|keyspace| {
+                let inside = (!only).then_some(keyspace).into_iter().flat_map(move |keyspace| {
                     let types = types_in_order(keyspace).into_iter().map(|udt| type_element(udt));
-                    let tables = keyspace.tables.values();
-                    types.chain(tables.map(|def| table_element(def, Text::Table(def))))
+                    let mut tables: Vec<_> = keyspace.tables.values().collect();
+                    tables.sort_by_key(|def| caseless(&def.name));
+                    types.chain(tables.into_iter().map(move |def| table_element(def, table(def))))
                 });
                 Box::new(std::iter::once(own).chain(inside))
             }
-            Item::Table(def) => Box::new(std::iter::once(table_element(def, Text::Table(def)))),
-            Item::VirtualTable(def) => Box::new(std::iter::once(table_element(def, Text::VirtualTable(def)))),
+            Item::OwnKeyspace(name) => Box::new(std::iter::once(Element {
+                keyspace: name,
+                kind: "keyspace",
+                name: name.into(),
+                text: Text::OwnKeyspace(name),
+            })),
+            Item::Table(def) => Box::new(std::iter::once(table_element(def, table(def)))),
+            Item::OwnTable(def) => Box::new(std::iter::once(table_element(def, Text::OwnTable(def)))),
             Item::Type(udt) => Box::new(std::iter::once(type_element(udt))),
             Item::Access(access) => Box::new(access.statements().map(|statement| Element {
                 keyspace: "",
@@ -191,6 +204,11 @@ impl Item {
     }
 }
 
+/// Returns the key by which names are listed: as in Cassandra, upper case makes no difference.
+fn caseless(name: &str) -> String {
+    name.to_lowercase()
+}
+
 /// The schema as DESCRIBE reads it.
 struct Described {
     schema: Arc<Schema>,
@@ -198,6 +216,8 @@ struct Described {
     session: Option<String>,
     /// Decides which keyspaces the role sees.
     viewer: Arc<dyn Viewer>,
+    /// `WITH INTERNALS`.
+    with_internals: bool,
 }
 
 /// Checks if the role may see a keyspace.
@@ -223,7 +243,7 @@ impl Described {
             DescribeTarget::Type(name) => vec![self.user_type(name, check)?],
             DescribeTarget::Function(name) => return Err(self.not_found("User defined function", name)),
             DescribeTarget::Aggregate(name) => return Err(self.not_found("User defined aggregate", name)),
-            DescribeTarget::Index(name) => return Err(self.not_found("Index", name)),
+            DescribeTarget::Index(name) => return Err(self.not_found("Table for existing index", name)),
             DescribeTarget::MaterializedView(name) => return Err(self.not_found("Materialized view", name)),
             DescribeTarget::Named(name) => self.named(name, check)?,
         };
@@ -258,7 +278,9 @@ impl Described {
     /// Returns the rows of the answer.
     fn elements<'a>(&'a self, targets: &'a Targets) -> Box<dyn Iterator<Item = Element<'a>> + Send + 'a> {
         let names: Vec<(&str, &'static str, &str)> = match targets {
-            Targets::Items(items) => return Box::new(items.iter().flat_map(Item::elements)),
+            Targets::Items(items) => {
+                return Box::new(items.iter().flat_map(|item| item.elements(self.with_internals)));
+            }
             Targets::Names(ObjectKind::Function) => Vec::new(),
             Targets::Names(ObjectKind::Keyspace) => {
                 self.keyspaces().into_iter().map(|name| (name, "keyspace", name)).collect()
@@ -293,7 +315,7 @@ impl Described {
         let mut names: Vec<&str> = self.schema.keyspaces.keys().map(String::as_str).collect();
         names.extend(self.virtual_tables.iter().map(|def| &*def.keyspace));
         names.retain(|keyspace| self.sees(keyspace));
-        names.sort_unstable();
+        names.sort_by_key(|name| (caseless(name), *name));
         names.dedup();
         names
     }
@@ -305,14 +327,17 @@ impl Described {
             .filter(|def| self.lists(&def.keyspace))
             .map(|def| (&*def.keyspace, &*def.name))
             .collect();
-        names.sort_unstable();
+        names.sort_by_key(|(keyspace, name)| (caseless(keyspace), *keyspace, caseless(name), *name));
         names.dedup();
         names
     }
 
     fn types(&self) -> Vec<(&str, &str)> {
         let types = self.schema.keyspaces.values().flat_map(|k| k.types.values());
-        types.filter(|udt| self.lists(&udt.keyspace)).map(|udt| (&*udt.keyspace, &*udt.name)).collect()
+        let listed = types.filter(|udt| self.lists(&udt.keyspace));
+        let mut names: Vec<_> = listed.map(|udt| (&*udt.keyspace, &*udt.name)).collect();
+        names.sort_by_key(|(keyspace, name)| (caseless(keyspace), *keyspace, caseless(name), *name));
+        names
     }
 
     fn whole(&self, full: bool) -> Vec<Item> {
@@ -327,11 +352,12 @@ impl Described {
             return Ok(vec![Item::Keyspace { keyspace: keyspace.clone(), only }]);
         }
         let own = self.virtual_tables.iter().filter(|def| def.keyspace == name);
-        let own: Vec<Item> = own.map(|def| Item::VirtualTable(def.clone())).collect();
-        if own.is_empty() {
-            return Err(Error::Invalid(format!("'{name}' not found in keyspaces")));
+        let tables: Vec<Item> = own.map(|def| Item::OwnTable(def.clone())).collect();
+        if tables.is_empty() {
+            return Err(not_in_keyspaces(name));
         }
-        Ok(own)
+        let inside = tables.into_iter().filter(|_| !only);
+        Ok(std::iter::once(Item::OwnKeyspace(name.to_owned())).chain(inside).collect())
     }
 
     fn table(&self, name: &QualifiedName, check: &Check<'_>) -> Result<Item, Error> {
@@ -342,7 +368,7 @@ impl Described {
         }
         let is_it = |def: &&Arc<TableDef>| def.keyspace == keyspace && def.name == name.name;
         match self.virtual_tables.iter().find(is_it) {
-            Some(def) => Ok(Item::VirtualTable(def.clone())),
+            Some(def) => Ok(Item::OwnTable(def.clone())),
             None => Err(self.not_found("Table", name)),
         }
     }
@@ -367,15 +393,21 @@ impl Described {
             // The role sees the keyspace, or there is no keyspace to search.
             Err(_) => {}
         }
-        let keyspace = self.keyspace_of(name);
-        if keyspace.is_none() {
-            check(&name.name)?;
+        match self.keyspace_of(name) {
+            Some(keyspace) => Err(match self.exists(keyspace) {
+                true => Error::Invalid(format!("'{}' not found in keyspace '{keyspace}'", name.name)),
+                false => not_in_keyspaces(keyspace),
+            }),
+            None => {
+                check(&name.name)?;
+                Err(not_in_keyspaces(&name.name))
+            }
         }
-        let text = match keyspace {
-            Some(keyspace) => format!("'{}' not found in keyspace '{keyspace}'", name.name),
-            None => format!("'{}' not found in keyspaces", name.name),
-        };
-        Err(Error::Invalid(text))
+    }
+
+    fn exists(&self, keyspace: &str) -> bool {
+        self.schema.keyspaces.contains_key(keyspace)
+            || self.virtual_tables.iter().any(|def| def.keyspace == keyspace)
     }
 
     /// Returns the keyspace of a name: its own, or the session's.
@@ -385,8 +417,10 @@ impl Described {
 
     fn not_found(&self, what: &str, name: &QualifiedName) -> Error {
         match self.keyspace_of(name) {
+            Some(keyspace) if !self.exists(keyspace) => not_in_keyspaces(keyspace),
             Some(keyspace) => {
-                Error::Invalid(format!("{what} '{}' not found in keyspace '{keyspace}'", name.name))
+                let of = if what == "Table" { "keyspace " } else { "" };
+                Error::Invalid(format!("{what} '{}' not found in {of}'{keyspace}'", name.name))
             }
             None => no_keyspace(),
         }
@@ -395,6 +429,10 @@ impl Described {
 
 fn no_keyspace() -> Error {
     Error::Invalid("No keyspace specified and no current keyspace".to_owned())
+}
+
+fn not_in_keyspaces(keyspace: &str) -> Error {
+    Error::Invalid(format!("'{keyspace}' not found in keyspaces"))
 }
 
 /// Returns true for the server's own keyspaces.
@@ -450,11 +488,29 @@ fn columns(names: &[&str]) -> Columns {
     names.iter().map(column).collect()
 }
 
-fn cluster(shared: &ServerShared) -> ResultRows {
-    let mut rows = ResultRows::new(columns(&["cluster", "partitioner", "snitch"]));
+/// Returns the description of the cluster. With a keyspace of clients in use, it includes the
+/// tokens of this server, which has the whole ring.
+fn cluster(shared: &ServerShared, keyspace: Option<&str>) -> ResultRows {
+    let names = columns(&["cluster", "partitioner", "snitch", "range_ownership"]);
+    let mut specs: Vec<ColumnSpec> = names.to_vec();
+    let shows_ranges = keyspace.is_some_and(|keyspace| !engine::is_of_server(keyspace));
+    match shows_ranges {
+        true => {
+            let owners = CqlType::List(Box::new(CqlType::Text));
+            specs[3].ty = CqlType::Map(Box::new(CqlType::Text), Box::new(owners));
+        }
+        false => specs.truncate(3),
+    }
+    let mut rows = ResultRows::new(specs.into());
     let partitioner = PARTITIONER.rsplit('.').next().expect("a part after the last dot");
     for cell in [&*shared.config.cluster_name, partitioner, "SimpleSnitch"] {
         rows.push(Some(cell.as_bytes()));
+    }
+    if shows_ranges {
+        let here = shared.advertised();
+        let token = i64::MIN.to_string();
+        let owners = value::encode_list([here.to_string().as_bytes()].into_iter());
+        rows.push(Some(&value::encode_map([(token.as_bytes(), &owners[..])].into_iter())));
     }
     rows.count = 1;
     rows

@@ -58,6 +58,7 @@ pub(crate) fn execute(
         let failure = request.failure(error);
         return answered(session, request, Err(failure));
     }
+    request.note(|| "Authorized".to_owned());
     if needs_slot(request.statement()) {
         match take_slot(session, envelope, &mut request) {
             Ok(None) => {}
@@ -92,7 +93,15 @@ pub(crate) fn execute(
         Work::Access => Rest::Result(PendingResult::of(execute_access(session, request.statement()))),
         Work::Engine(_) => {
             let page_bytes = session.page_bytes();
-            match call_engine(session, envelope, params, &request, page_bytes) {
+            let mut trace = request.trace.take();
+            let call = || call_engine(session, envelope, params, &request, page_bytes);
+            let execution = match &mut trace {
+                Some(trace) => trace.collect(call),
+                None => call(),
+            };
+            request.trace = trace;
+            request.note(|| executed(&execution));
+            match execution {
                 Execution::Ready(Ok(StatementOutcome::SchemaChange(change))) => {
                     let ready = std::future::ready(Ok(StatementOutcome::SchemaChange(change)));
                     Rest::Result(PendingResult::of(Box::pin(ready)))
@@ -116,7 +125,24 @@ pub(crate) fn execute(
             }
         }
     };
+    let rest = match rest {
+        Rest::Result(later) => Rest::Result(later.traced(request.trace.is_some())),
+        rest => rest,
+    };
     Fast::Slow(request, rest)
+}
+
+/// Returns the first step of an execution for a trace.
+pub(crate) fn executed(execution: &Execution) -> String {
+    let core = lanes::current_core();
+    match execution {
+        Execution::Ready(_) => format!("Executed in memory on core {core}"),
+        Execution::Written(_) => {
+            format!("Applied to the memtable and the log of core {core}; waiting for the disk")
+        }
+        Execution::Pending(_) => format!("Executing from core {core}: disk, other cores or the heavy lane"),
+        Execution::Reading { .. } => format!("Reading rows from core {core}"),
+    }
 }
 
 /// Returns the rows per page, or `None` for all rows without pages.

@@ -81,7 +81,14 @@ fn stages(
         return Ok(Fast::Slow(request, rest));
     }
     match decode(session, envelope, &mut request, bound)? {
-        Decoded::Statement(params) => return Ok(execute_in_level(session, envelope, &params, request)),
+        Decoded::Statement(params) => {
+            let is_prepared = request.form.is_prepared;
+            request.note(|| match is_prepared {
+                true => "Found the prepared statement".to_owned(),
+                false => "Parsed and bound the statement, or found its plan".to_owned(),
+            });
+            return Ok(execute_in_level(session, envelope, &params, request));
+        }
         Decoded::Batch(batch) => return Ok(execute_batch(session, envelope, &batch, request)),
         Decoded::Long => return Ok(Fast::Slow(request, Rest::Opening(Frame::Whole(detached(envelope))))),
         Decoded::Prepare(message, bound) => {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use engine::{Later, Reads};
+use engine::{Later, Reads, TraceNote, collect_notes};
 use lanes::CatchPanic;
 
 use crate::panics;
@@ -23,12 +23,14 @@ pub(crate) struct PendingResult {
     gate: Option<Gate>,
     later: CatchPanic<Later>,
     reads: Option<Arc<Reads>>,
+    /// Notes of the engine, if the request is traced.
+    notes: Option<Box<Vec<TraceNote>>>,
 }
 
 impl PendingResult {
     /// Creates the pending result of a call that returns few rows or none.
     pub(crate) fn of(later: Later) -> PendingResult {
-        PendingResult { gate: None, later: lanes::catch_panic(later), reads: None }
+        PendingResult { gate: None, later: lanes::catch_panic(later), reads: None, notes: None }
     }
 
     /// Creates the pending result of a read with pages of at most `page_bytes`, which holds up to
@@ -50,6 +52,16 @@ impl PendingResult {
         PendingResult { reads: Some(reads), ..self }
     }
 
+    /// Collects the notes of the engine, if `is_traced`.
+    pub(crate) fn traced(self, is_traced: bool) -> PendingResult {
+        PendingResult { notes: is_traced.then(Box::default), ..self }
+    }
+
+    /// Takes the notes of the engine.
+    pub(crate) fn take_notes(&mut self) -> Vec<TraceNote> {
+        self.notes.take().map(|notes| *notes).unwrap_or_default()
+    }
+
     /// Returns the count of the rows that it reads. `None`: it reads few.
     pub(crate) fn reads(&self) -> Option<&Arc<Reads>> {
         self.reads.as_ref()
@@ -59,13 +71,18 @@ impl PendingResult {
 impl Future for PendingResult {
     type Output = <Later as Future>::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.gate.as_mut().is_some_and(|gate| !gate.is_open(cx)) {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if this.gate.as_mut().is_some_and(|gate| !gate.is_open(cx)) {
             return Poll::Pending;
         }
         // No part of the statement is used after a panic. Its guards have already released its
         // resources.
-        let polled = Pin::new(&mut self.later).poll(cx);
+        let mut poll = || Pin::new(&mut this.later).poll(cx);
+        let polled = match &mut this.notes {
+            Some(notes) => collect_notes(notes, poll),
+            None => poll(),
+        };
         polled.map(|caught| caught.unwrap_or_else(|panicked| Err(panics::error(panicked))))
     }
 }

@@ -8,16 +8,35 @@ use crate::logging::{FieldValue, Level};
 use crate::request::{CqlRequest, Times};
 use crate::session::Session;
 use crate::statement::{RunsIn, Statement, StatementKind};
+use crate::trace::{self, TracedClient};
 
 /// Maximum length of a statement's text in the log, bytes.
 const TEXT_BYTES_MAX: usize = 1000;
 
 /// Counts a statement, and logs it if it was slow.
-pub(crate) fn record(session: &Session, request: CqlRequest, ended_ns: u64) {
+pub(crate) fn record(session: &Session, mut request: CqlRequest, ended_ns: u64) {
+    if let Some(trace) = request.trace.take() {
+        let client = TracedClient { role: session.role_name(), address: session.peer };
+        session.core.traces.add(trace.finish(client, traced_parameters(&request), ended_ns));
+    }
     if let Some(slow) = count(session, &request, ended_ns) {
         log_slow_statement(session, &slow, request.statement.as_deref());
     }
     keep_until_sent(session, request);
+}
+
+/// Returns the column `parameters` of a trace.
+#[cold]
+fn traced_parameters(request: &CqlRequest) -> trace::Parameters {
+    let mut parameters = vec![
+        ("consistency_level", trace::consistency(request.form.consistency)),
+        ("service_level", request.effective.level.name().to_string()),
+    ];
+    if let Some(statement) = &request.statement {
+        let text = &*statement.text;
+        parameters.push(("query", text[..text.floor_char_boundary(trace::TEXT_BYTES_MAX)].to_owned()));
+    }
+    parameters
 }
 
 /// A statement over the threshold.

@@ -22,9 +22,8 @@ pub(crate) fn answer(
     result: &Result<StatementOutcome, Failure>,
     statement: Option<&Statement>,
     metadata: MetadataRequest,
-    warnings: Vec<String>,
+    prelude: Prelude,
 ) -> Option<i32> {
-    let prelude = Prelude::with_warnings(warnings);
     let written = match result {
         Ok(StatementOutcome::Void) => encoder.void(stream, &prelude),
         Ok(StatementOutcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, metadata, &prelude),
@@ -33,7 +32,8 @@ pub(crate) fn answer(
         }
         Err(failure) => {
             let code = failure.kind.code();
-            return match encoder.error(stream, failure, &Prelude::default()) {
+            let prelude = Prelude { warnings: Vec::new(), ..prelude };
+            return match encoder.error(stream, failure, &prelude) {
                 Ok(()) => Some(code),
                 Err(error) => Some(unencodable(encoder, stream, &error)),
             };
@@ -69,9 +69,8 @@ pub(crate) fn plan_rows(
     rows: &engine::ResultRows,
     statement: Option<&Statement>,
     metadata: MetadataRequest,
-    warnings: Vec<String>,
+    prelude: Prelude,
 ) -> Result<RowsPlan, wire::Error> {
-    let prelude = Prelude::with_warnings(warnings);
     let statement = statement.filter(|statement| is_result_of(statement, rows));
     match statement.map(|statement| statement.encoded(version)).transpose()? {
         Some(encoded) => Ok(RowsPlan {
@@ -195,17 +194,31 @@ pub(crate) fn definition_warning(change: &engine::SchemaChange, schema: &engine:
         SchemaTarget::Keyspace => {
             let keyspace = schema.keyspaces.get(&change.keyspace)?;
             let copies = |(key, value): (&String, &String)| {
-                key != "class" && value.parse::<u32>().is_ok_and(|n| n > 1)
+                let copies = value.parse::<u32>().ok().filter(|copies| key != "class" && *copies > 1)?;
+                let of = match key.as_str() {
+                    "replication_factor" => String::new(),
+                    datacenter => format!(" for datacenter {datacenter}"),
+                };
+                Some(format!(
+                    "Your replication factor {copies} for keyspace {} is higher than the number of nodes 1{of}",
+                    change.keyspace
+                ))
             };
-            keyspace.def.replication.iter().any(copies).then(|| {
-                format!("Keyspace {} is kept in one copy: this engine runs on one machine", change.keyspace)
-            })
+            keyspace.def.replication.iter().find_map(copies)
         }
         SchemaTarget::Table => {
             let table = schema.table(&change.keyspace, &change.name)?;
             let options = table.options.other.keys().map(String::as_str);
-            let has_effect =
-                |name: &&str| schema::stored_option(name).is_some_and(|option| option.has_effect);
+            let is_default = |option: &schema::StoredOption| {
+                table
+                    .options
+                    .other
+                    .get(option.name)
+                    .is_some_and(|text| text == table.options.default_of(option))
+            };
+            let has_effect = |name: &&str| {
+                schema::stored_option(name).is_some_and(|option| option.has_effect || is_default(option))
+            };
             let without: Vec<&str> = options.filter(|name| !has_effect(name)).collect();
             (!without.is_empty()).then(|| {
                 let names = without.join(", ");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use engine::Error;
 use frontdoor::Charge;
-use wire::{Consistency, Envelope, Failure, LargeEnvelope};
+use wire::{Consistency, Envelope, Failure, Flags, LargeEnvelope};
 use workload::{Effective, InFlight, Ticket, Watch};
 
 use crate::failure;
@@ -15,6 +15,7 @@ use crate::held::{Holding, REQUEST_BYTES};
 use crate::reply::MetadataRequest;
 use crate::session::Session;
 use crate::statement::{Statement, StatementKind};
+use crate::trace::Trace;
 
 /// Maximum size of a body decoded on the fast lane, bytes. Inflating 32 KiB takes about 15 µs.
 pub(crate) const INLINE_BYTES: usize = 32 << 10;
@@ -67,10 +68,7 @@ pub(crate) struct CqlRequest {
     /// The session's keyspace when the request was read. A later USE does not change the meaning of
     /// a request that waits.
     pub(crate) keyspace: Option<Rc<str>>,
-    /// Charges for the request's memory, kept until it has been answered.
-    pub(crate) charges: Vec<Charge>,
-    /// Counts the memory of a request whose answer comes later, until it is answered.
-    pub(crate) held: Option<Holding>,
+    pub(crate) memory: RequestMemory,
     /// Statement to run. `None` for a batch, and before decoding.
     pub(crate) statement: Option<Rc<Statement>>,
     pub(crate) form: MessageForm,
@@ -81,9 +79,35 @@ pub(crate) struct CqlRequest {
     pub(crate) slot: Option<Ticket>,
     /// True if the answer is an error.
     pub(crate) failed: bool,
+    /// Trace of the request, if its client asks for one.
+    pub(crate) trace: Option<Box<Trace>>,
+}
+
+/// Memory of a request.
+#[derive(Default)]
+pub(crate) struct RequestMemory {
+    /// Charges, kept until the request has been answered.
+    pub(crate) charges: Vec<Charge>,
+    /// Counts the memory of a request whose answer comes later, until it is answered.
+    held: Option<Holding>,
+}
+
+impl RequestMemory {
+    /// Returns true if the memory is counted among that of the requests in flight.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
 }
 
 impl CqlRequest {
+    /// Adds an event to the trace of the request, if it has one.
+    #[inline]
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.note(text());
+        }
+    }
+
     /// Creates the value of a request that has just been read and admitted.
     pub(crate) fn new(
         stream: i16,
@@ -98,13 +122,13 @@ impl CqlRequest {
             effective,
             admitted: Some(admitted),
             keyspace,
-            charges: Vec::new(),
-            held: None,
+            memory: RequestMemory::default(),
             statement: None,
             form: MessageForm::of_text(Consistency::One),
             limit: Duration::MAX,
             slot: None,
             failed: false,
+            trace: None,
         }
     }
 
@@ -145,7 +169,7 @@ impl CqlRequest {
     /// Counts its memory among that of the requests in flight. A large body is charged already.
     pub(crate) fn hold(&mut self, session: &Session, envelope: &Envelope) {
         let body = if own_body(envelope).is_some() { 0 } else { envelope.body.len() };
-        self.held = Some(session.requests.held.hold(REQUEST_BYTES + body));
+        self.memory.held = Some(session.requests.held.hold(REQUEST_BYTES + body));
     }
 
     /// Returns the keyspace specified with a statement, or else the session's.
@@ -191,6 +215,25 @@ pub(crate) enum Frame {
 }
 
 impl Frame {
+    /// Returns true if the client asks for a trace.
+    #[inline]
+    pub(crate) fn is_traced(&self) -> bool {
+        let flags = match self {
+            Frame::Whole(envelope) => envelope.flags,
+            Frame::Parts(large) => large.flags(),
+        };
+        flags.has(Flags::TRACING)
+    }
+
+    /// Begins the trace of a request that arrived at `arrived_ns`.
+    #[cold]
+    pub(crate) fn trace(&self, arrived_ns: u64) -> Box<Trace> {
+        match self {
+            Frame::Whole(envelope) => Trace::begin(envelope.opcode, envelope.body.len(), arrived_ns),
+            Frame::Parts(large) => Trace::begin(large.opcode(), large.bytes(), arrived_ns),
+        }
+    }
+
     /// Returns the stream number, which pairs the answer with the request.
     pub(crate) fn stream(&self) -> i16 {
         match self {

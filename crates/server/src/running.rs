@@ -109,26 +109,30 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
 
 fn table(sessions: Weak<Sessions>) -> VirtualTable {
     RunningStatement::table(move || {
-        let Some(sessions) = sessions.upgrade() else { return Vec::new() };
-        let (now_ns, core) = (lanes::time::monotonic_ns(), sessions.core.index);
-        let of_session = |session: &Rc<Session>| {
-            let role = session.login().map_or_else(String::new, |login| login.role().to_string());
-            let one = |(number, running): (u64, &Running)| RunningStatement {
-                service_level: running.effective.level.name().to_string(),
-                id: format!("{core}-{}-{number}", session.id),
-                core: core as u32,
-                role: role.clone(),
-                client: session.peer.to_string(),
-                state: if running.waits { StatementState::Queued } else { StatementState::Running },
-                elapsed_us: now_ns.saturating_sub(running.since_ns) / 1000,
-                statement: description(running),
-                rows_read: running.reads.as_ref().map(|reads| reads.rows()),
-                progress: None,
-            };
-            session.requests.tasks.borrow().running().map(one).collect::<Vec<_>>()
-        };
-        sessions.by_id.borrow().values().flat_map(of_session).collect()
+        sessions.upgrade().map(|sessions| statements(&sessions)).unwrap_or_default()
     })
+}
+
+/// Returns the running and waiting statements of a core.
+pub(crate) fn statements(sessions: &Sessions) -> Vec<RunningStatement> {
+    let (now_ns, core) = (lanes::time::monotonic_ns(), sessions.core.index);
+    let of_session = |session: &Rc<Session>| {
+        let role = session.login().map_or_else(String::new, |login| login.role().to_string());
+        let one = |(number, running): (u64, &Running)| RunningStatement {
+            service_level: running.effective.level.name().to_string(),
+            id: format!("{core}-{}-{number}", session.id),
+            core: core as u32,
+            role: role.clone(),
+            client: session.peer.to_string(),
+            state: if running.waits { StatementState::Queued } else { StatementState::Running },
+            elapsed_us: now_ns.saturating_sub(running.since_ns) / 1000,
+            statement: description(running),
+            rows_read: running.reads.as_ref().map(|reads| reads.rows()),
+            progress: None,
+        };
+        session.requests.tasks.borrow().running().map(one).collect::<Vec<_>>()
+    };
+    sessions.by_id.borrow().values().flat_map(of_session).collect()
 }
 
 #[cfg(test)]

@@ -159,7 +159,12 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
             };
             let times = Times { arrived_ns: connection.since_ns, began_ns: now_ns };
             let keyspace = connection.session.keyspace.borrow().clone();
-            let request = CqlRequest::new(frame.stream(), times, effective, admitted, keyspace);
+            let mut request = CqlRequest::new(frame.stream(), times, effective, admitted, keyspace);
+            // In front of a cluster, its nodes trace.
+            if frame.is_traced() && connection.session.core.front.is_none() {
+                request.trace = Some(frame.trace(times.arrived_ns));
+                note_admission(&mut request);
+            }
             if work_on(connection, frame, request, round_ns, &mut now_ns) {
                 break;
             }
@@ -179,6 +184,16 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
         lanes::yield_now().await;
         round_ns = lanes::time::monotonic_ns();
     }
+}
+
+#[cold]
+fn note_admission(request: &mut CqlRequest) {
+    let Times { arrived_ns, began_ns } = request.times;
+    let (waited_us, level) =
+        (began_ns.saturating_sub(arrived_ns) / 1000, request.effective.level.name().clone());
+    let core = lanes::current_core();
+    request
+        .note(|| format!("Admitted by service level {level} on core {core} after a wait of {waited_us} µs"));
 }
 
 /// Charges and counts a part of a frame. Returns true if the round is over.
@@ -248,7 +263,8 @@ fn work_on_large(connection: &mut Connection, large: wire::LargeEnvelope, mut re
     let charged = session.account.borrow().charge(large.bytes() as u64);
     match charged {
         Ok(charge) => {
-            request.charges = [charge].into_iter().chain(incoming.map(|incoming| incoming.charge)).collect();
+            request.memory.charges =
+                [charge].into_iter().chain(incoming.map(|incoming| incoming.charge)).collect();
             continue_slowly(session, None, request, Rest::Opening(Frame::Parts(large)));
         }
         Err(full) => session.refuse(large.stream(), &failure::out_of_memory(full)),

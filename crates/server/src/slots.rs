@@ -69,7 +69,7 @@ pub(crate) fn take_slot(
         }
         SlotRequest::Waits(waiting) => {
             let charged = session.account.borrow().charge((envelope.body.len() + WAITING_BYTES) as u64);
-            request.charges.push(charged.map_err(failure::out_of_memory)?);
+            request.memory.charges.push(charged.map_err(failure::out_of_memory)?);
             Ok(Some(waiting))
         }
         SlotRequest::Full(refused) => Err(Failure::new(FailureKind::Overloaded, refused.0)),

@@ -86,11 +86,11 @@ fn hold(
         (Rest::Opening(Frame::Whole(envelope)), _) => {
             let bytes = (envelope.body.len() + WAITING_BYTES) as u64;
             let charged = session.account.borrow().charge(bytes);
-            request.charges.push(charged.map_err(failure::out_of_memory)?);
+            request.memory.charges.push(charged.map_err(failure::out_of_memory)?);
         }
         // Charged before.
         (Rest::Opening(Frame::Parts(_)) | Rest::Slot(..), _) => {}
-        (_, Some(envelope)) if request.held.is_none() => request.hold(session, envelope),
+        (_, Some(envelope)) if !request.memory.is_held() => request.hold(session, envelope),
         _ => {}
     }
     Ok(())
@@ -223,7 +223,7 @@ impl Slow {
             Err(failure) => return self.refuse(&failure),
         };
         let envelope = self.envelope.insert(envelope);
-        request.charges.extend(trees);
+        request.memory.charges.extend(trees);
         session.warm_output();
         request.times.began_ns = lanes::time::monotonic_ns();
         let bound = match texts {
@@ -277,7 +277,10 @@ impl Slow {
             Entrance::Held(held) => (held.await, lanes::time::monotonic_ns()),
         };
         match entered {
-            Ok(admitted) => request.admitted = Some(admitted),
+            Ok(admitted) => {
+                request.admitted = Some(admitted);
+                request.note(|| format!("Admitted by service level {}", effective.level.name()));
+            }
             Err(rejected) => {
                 session.refuse_admission(self.stream, &effective, rejected, began_ns);
                 return None;
@@ -306,6 +309,7 @@ impl Slow {
             Ok(slot) => {
                 self.session.warm_output();
                 request.slot = Some(slot);
+                request.note(|| "Took a slot of its service level".to_owned());
                 let envelope = self.envelope.as_ref().expect("kept to be read again");
                 Some(try_fast(&self.session, envelope, request, None))
             }
@@ -326,7 +330,7 @@ impl Slow {
             let error = failure::timed_out(kind, request.limit);
             // Work that continues after the answer keeps its slot and its memory.
             let _slot = request.slot.take();
-            let _charges = std::mem::take(&mut request.charges);
+            let _charges = std::mem::take(&mut request.memory.charges);
             answer_and_record(&session, request, Err(error), lanes::time::monotonic_ns());
             self.unanswered = None;
             if !kind.is_cancellable() {
@@ -336,6 +340,14 @@ impl Slow {
             }
             return None;
         };
+        if let Some(trace) = &mut request.trace {
+            trace.extend(later.take_notes());
+            let reads = later.reads().map(|reads| (reads.rows(), reads.bytes()));
+            request.note(|| match reads {
+                Some((rows, bytes)) => format!("Read {rows} rows of {bytes} bytes"),
+                None => "The engine has finished".to_owned(),
+            });
+        }
         // Free the memory charged for the answer: the answer is charged again when it is encoded.
         drop(later);
         update_grants(&session, &result).await;

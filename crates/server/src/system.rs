@@ -1,7 +1,5 @@
-//! The tables that drivers read first: `system.local` and `system.peers`. Also the trace
-//! tables that cqlsh reads, which stay empty.
+//! The tables that drivers read first: `system.local` and `system.peers`.
 
-use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -14,7 +12,7 @@ use crate::core::ServerShared;
 use crate::fleet::Ring;
 use crate::options::{CQL_VERSION, PARTITIONER};
 use crate::sessions::Sessions;
-use crate::{clients, guardrails, level_usage, memory, nodes, running};
+use crate::{clients, guardrails, level_usage, memory, nodes, running, system_views, trace_tables};
 
 /// Cassandra version announced to clients. Drivers choose the tables to read by it, and cqlsh then
 /// leaves DESCRIBE to the server.
@@ -36,10 +34,7 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
     for (shape, rows) in [(peers(), Ring::peers as PeerRows), (peers_v2(), Ring::peers_v2)] {
         registry.add(peer_table(shape, rows, core.shared.clone(), cluster.clone()));
     }
-    for (name, columns) in [("sessions", trace_sessions()), ("events", events())] {
-        let clustering = usize::from(name == "events");
-        registry.add(VirtualTable::new("system_traces", name, 1, clustering, &columns, Vec::new));
-    }
+    trace_tables::tables(core).into_iter().for_each(|table| registry.add(table));
     registry.add(clients::clients(sessions));
     registry.add_rows(clients::table(sessions));
     registry.add(level_usage::table(core));
@@ -48,6 +43,7 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
     if let Some(front) = &core.front {
         registry.add(nodes::table(front));
     }
+    system_views::register(sessions);
     running::register(sessions);
 }
 
@@ -89,7 +85,7 @@ fn local(
     let row = move || match &cluster {
         Some(cluster) => {
             let shown = Shown::of_cluster(cluster);
-            let ring = Ring::new(&shared, cluster.fleet(), &shown, advertised(&shared));
+            let ring = Ring::new(&shared, cluster.fleet(), &shown, shared.advertised());
             local_row(&shared, &shown, ring.own_tokens())
         }
         None => {
@@ -105,11 +101,6 @@ fn local(
     })
 }
 
-/// Returns the address at which clients find this server.
-fn advertised(shared: &ServerShared) -> SocketAddr {
-    shared.config.advertised(shared.bound.get().map_or(shared.config.listen, |bound| bound.cql))
-}
-
 /// Rows of other servers.
 type PeerRows = fn(&Ring, &Shown) -> Vec<Vec<Option<Bytes>>>;
 
@@ -122,13 +113,13 @@ fn peer_table(
     VirtualTable::new("system", name, 1, key - 1, &columns, move || {
         let Some(cluster) = &cluster else { return Vec::new() };
         let shown = Shown::of_cluster(cluster);
-        rows(&Ring::new(&shared, cluster.fleet(), &shown, advertised(&shared)), &shown)
+        rows(&Ring::new(&shared, cluster.fleet(), &shown, shared.advertised()), &shown)
     })
 }
 
 fn local_row(shared: &ServerShared, shown: &Shown, tokens: Bytes) -> Vec<Cell> {
     let config = &shared.config;
-    let advertised = advertised(shared);
+    let advertised = shared.advertised();
     let (ip, port) = (advertised.ip(), i32::from(advertised.port()));
     let generation = i32::try_from(shared.started_s).unwrap_or(i32::MAX);
     vec![
@@ -191,32 +182,4 @@ fn peers_v2() -> Shape {
         ("tokens", set_of_text()),
     ];
     ("peers_v2", 2, columns)
-}
-
-fn trace_sessions() -> Vec<(&'static str, CqlType)> {
-    use CqlType::{Inet, Int, Text, Timestamp, Uuid};
-    vec![
-        ("session_id", Uuid),
-        ("client", Inet),
-        ("command", Text),
-        ("coordinator", Inet),
-        ("coordinator_port", Int),
-        ("duration", Int),
-        ("parameters", CqlType::Map(Box::new(Text), Box::new(Text))),
-        ("request", Text),
-        ("started_at", Timestamp),
-    ]
-}
-
-fn events() -> Vec<(&'static str, CqlType)> {
-    use CqlType::{Inet, Int, Text, TimeUuid, Uuid};
-    vec![
-        ("session_id", Uuid),
-        ("event_id", TimeUuid),
-        ("activity", Text),
-        ("source", Inet),
-        ("source_elapsed", Int),
-        ("source_port", Int),
-        ("thread", Text),
-    ]
 }

@@ -30,7 +30,7 @@ struct WaitingAnswer {
 }
 
 // Each write that waits for the disk holds one.
-const _: () = assert!(size_of::<WaitingAnswer>() <= 224, "more bytes for each write in flight");
+const _: () = assert!(size_of::<WaitingAnswer>() <= 232, "more bytes for each write in flight");
 
 /// A timer that ends at or before the first `deadline_ns` of all waiting writes.
 struct Timer {

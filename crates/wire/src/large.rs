@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use crate::compress::{decompress_body, inflated_bytes};
 use crate::decoder::envelope;
 use crate::frame::Header;
-use crate::{Compression, Envelope, Error, Opcode, Version};
+use crate::{Compression, Envelope, Error, Flags, Opcode, Version};
 
 /// Small parts are collected up to this size in bytes.
 const PART_BYTES: usize = 128 << 10;
@@ -113,6 +113,11 @@ impl LargeEnvelope {
     /// Returns the stream, which pairs the response with this request.
     pub fn stream(&self) -> i16 {
         self.header.stream
+    }
+
+    /// Returns the flags. The compression flag is that of the sender.
+    pub fn flags(&self) -> Flags {
+        self.header.flags
     }
 
     /// Returns the kind of message.

@@ -199,6 +199,7 @@ mod tests {
             options: TableOptions::default(),
             data: None,
             dropped: Default::default(),
+            masks: Default::default(),
         };
         ClusterTable::of(def, opaque.to_vec())
     }

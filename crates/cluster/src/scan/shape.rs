@@ -273,6 +273,7 @@ mod tests {
             options: TableOptions { other: BTreeMap::new(), ..TableOptions::default() },
             data: None,
             dropped: Default::default(),
+            masks: Default::default(),
         };
         let table = ClusterTable::of(def, opaque.to_vec());
         let scan = TableScan {

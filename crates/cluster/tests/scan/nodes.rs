@@ -326,6 +326,7 @@ fn schema() -> Schema {
         options: TableOptions::default(),
         data: None,
         dropped: Default::default(),
+        masks: Default::default(),
     };
     let keyspace = KeyspaceDef { name: "ks".into(), replication: Default::default(), durable_writes: true };
     let tables = [("t".to_owned(), Arc::new(def))].into();

@@ -2,7 +2,7 @@
 
 use ::schema::ClusteringOrder;
 
-use super::{OptionList, QualifiedName, Relation, Selection, TableName, Term, TypeName};
+use super::{FunctionCall, OptionList, QualifiedName, Relation, Selection, TableName, Term, TypeName};
 
 /// `CREATE KEYSPACE`.
 #[derive(Clone, PartialEq, Debug)]
@@ -62,7 +62,7 @@ pub struct CreateTable {
 }
 
 /// A column of a new table.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ColumnDefinition {
     /// Its name.
     pub name: String,
@@ -70,6 +70,9 @@ pub struct ColumnDefinition {
     pub ty: TypeName,
     /// `STATIC`.
     pub is_static: bool,
+    /// `MASKED WITH f(…)`, without the first argument, which is the value. `DEFAULT` is
+    /// `mask_default()`.
+    pub mask: Option<FunctionCall>,
 }
 
 /// `WITH` of a table or a view.
@@ -128,6 +131,15 @@ pub enum TableChange {
         column: String,
         /// Its new type.
         ty: TypeName,
+    },
+    /// `ALTER c MASKED WITH f(…)` or `ALTER c DROP MASKED`.
+    Mask {
+        /// `IF EXISTS`.
+        if_exists: bool,
+        /// The column.
+        column: String,
+        /// The function without its first argument. `None` for DROP.
+        mask: Option<FunctionCall>,
     },
     /// `WITH`.
     With(TableProperties),

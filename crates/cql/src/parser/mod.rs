@@ -123,6 +123,7 @@ impl<'a> Parser<'a> {
             self.batch()
         } else if is("USE") {
             self.advance();
+            self.refuse_marker("keyspace")?;
             Ok(Statement::Use(self.identifier()?))
         } else if is("TRUNCATE") {
             self.advance();
@@ -254,7 +255,7 @@ impl<'a> Parser<'a> {
     /// Parses a name, except of a role or a level. Folds it to lower case unless it is quoted.
     fn identifier(&mut self) -> Result<String> {
         if !self.at_name() {
-            return Err(self.expected("a name"));
+            return Err(self.no_alternative());
         }
         self.any_word()
     }
@@ -267,7 +268,15 @@ impl<'a> Parser<'a> {
                 Ok(unquote(self.advance().text, "\"\"", "\""))
             }
             TokenKind::QuotedName => Err(self.error("a name cannot be empty")),
-            _ => Err(self.expected("a name")),
+            _ => Err(self.no_alternative()),
+        }
+    }
+
+    /// Refuses a bind marker in place of a name.
+    fn refuse_marker(&self, of: &str) -> Result<()> {
+        match self.at(TokenKind::Question) {
+            true => Err(self.error(format!("Bind variables cannot be used for {of} names"))),
+            false => Ok(()),
         }
     }
 
@@ -276,6 +285,7 @@ impl<'a> Parser<'a> {
     }
 
     fn qualified(&mut self) -> Result<QualifiedName> {
+        self.refuse_marker("table")?;
         let first = self.identifier()?;
         if self.eat(TokenKind::Dot) {
             Ok(QualifiedName { keyspace: Some(first), name: self.identifier()? })
@@ -420,11 +430,20 @@ impl<'a> Parser<'a> {
 
     /// Returns an error: the current token is not `what`.
     fn expected(&self, what: &str) -> SyntaxError {
+        self.unexpected(|found| format!("mismatched input {found} expecting {what}"))
+    }
+
+    /// Returns an error: nothing that the grammar allows here begins with the current token.
+    fn no_alternative(&self) -> SyntaxError {
+        self.unexpected(|found| format!("no viable alternative at input {found}"))
+    }
+
+    fn unexpected(&self, message: impl FnOnce(String) -> String) -> SyntaxError {
         if let TokenKind::Error(reason) = self.current.kind {
             return self.error(format!("{reason}: {}", quote_token(self.current.text)));
         }
         let found = if self.at(TokenKind::End) { "<EOF>" } else { self.current.text };
-        self.error(format!("mismatched input {} expecting {what}", quote_token(found)))
+        self.error(message(quote_token(found)))
     }
 }
 

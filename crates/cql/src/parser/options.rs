@@ -91,6 +91,13 @@ impl Parser<'_> {
                 return Err(Parser::repeated(format!("Multiple definition for property {key}")));
             }
             p.expect(TokenKind::Colon, "':'")?;
+            let is_word =
+                p.at(TokenKind::Word) && !["TRUE", "FALSE", "NULL"].iter().any(|word| p.at_word(word));
+            if is_word {
+                // A word begins a function call here.
+                p.advance();
+                return Err(p.no_alternative());
+            }
             Ok((key, p.option_value()?))
         })?;
         self.expect(TokenKind::RightBrace, "'}'")?;

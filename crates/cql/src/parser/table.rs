@@ -2,7 +2,8 @@
 
 use super::{Parser, Result};
 use crate::ast::{
-    AlterTable, ColumnDefinition, CreateTable, QualifiedName, Statement, TableChange, TableProperties,
+    AlterTable, ColumnDefinition, CreateTable, FunctionCall, QualifiedName, Statement, TableChange,
+    TableProperties,
 };
 use crate::lexer::TokenKind;
 
@@ -57,7 +58,20 @@ impl Parser<'_> {
         let name = self.identifier()?;
         let ty = self.type_name()?;
         let is_static = self.eat_word("STATIC");
-        Ok(ColumnDefinition { name, ty, is_static })
+        let mask = if self.at_word("MASKED") { Some(self.column_mask()?) } else { None };
+        Ok(ColumnDefinition { name, ty, is_static, mask })
+    }
+
+    /// Parses `MASKED WITH DEFAULT` or `MASKED WITH f(a, b)`.
+    fn column_mask(&mut self) -> Result<FunctionCall> {
+        self.expect_words(&["MASKED", "WITH"])?;
+        if self.at_word("DEFAULT") && self.peek().kind != TokenKind::LeftParen {
+            self.advance();
+            let name = QualifiedName { keyspace: None, name: "mask_default".to_owned() };
+            return Ok(FunctionCall { name, arguments: Vec::new() });
+        }
+        let name = self.function_name()?;
+        Ok(FunctionCall { name, arguments: self.parenthesized_or_empty(Parser::term)? })
     }
 
     /// Parses `(a, b)` or `((a, b), c)`. Returns the partition key and the clustering columns.
@@ -86,15 +100,30 @@ impl Parser<'_> {
             let if_exists = self.if_exists()?;
             TableChange::Rename { if_exists, columns: self.and_separated(Parser::renaming)? }
         } else if self.eat_word("ALTER") {
-            let column = self.identifier()?;
-            self.expect_word("TYPE")?;
-            TableChange::Type { column, ty: self.type_name()? }
+            self.alter_column()?
         } else if self.at_word("WITH") {
             TableChange::With(self.table_properties()?)
         } else {
             return Err(self.expected("ADD, DROP, RENAME, ALTER or WITH"));
         };
         Ok(Statement::AlterTable(AlterTable { if_exists, table, change }))
+    }
+
+    fn alter_column(&mut self) -> Result<TableChange> {
+        let if_exists = self.if_exists()?;
+        let column = self.identifier()?;
+        let mask = if self.at_word("MASKED") {
+            Some(self.column_mask()?)
+        } else if self.eat_word("DROP") {
+            self.expect_word("MASKED")?;
+            None
+        } else if if_exists {
+            return Err(self.expected("MASKED or DROP"));
+        } else {
+            self.expect_word("TYPE")?;
+            return Ok(TableChange::Type { column, ty: self.type_name()? });
+        };
+        Ok(TableChange::Mask { if_exists, column, mask })
     }
 
     fn drop_columns(&mut self) -> Result<TableChange> {

@@ -1,19 +1,47 @@
 //! Printer of schema definitions as CREATE statements, in the layout of `DESCRIBE`.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter, Write};
 
-use schema::{ClusteringOrder, ColumnDef, ColumnKind, KeyspaceDef, TableDef, UdtType};
+use schema::{
+    ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, CqlType, KeyspaceDef, MaskArgument, TableDef,
+    UdtType, value,
+};
 
 use super::data::ordering;
 use super::schema::primary_key;
+use super::table_options::table_options;
 use crate::ast::TypeName;
 use crate::words::{Identifier, Quoted};
 
-/// Returns `CREATE TABLE …;` on several lines. The options in `other` are maps as CQL text, and the
-/// plain texts of other values.
+/// Returns `CREATE TABLE …;` on several lines. Options are those of the definition and defaults.
 pub fn create_table(def: &TableDef) -> String {
-    AsCql(|f: &mut Formatter<'_>| table(f, def)).to_string()
+    AsCql(|f: &mut Formatter<'_>| table(f, def, false)).to_string()
+}
+
+/// Returns `CREATE TABLE …;` with the identity of the table and with its dropped columns, and an
+/// ALTER TABLE for each column that was dropped, or added again.
+pub fn create_table_with_internals(def: &TableDef) -> String {
+    AsCql(|f: &mut Formatter<'_>| {
+        table(f, def, true)?;
+        dropped_columns(f, def)
+    })
+    .to_string()
+}
+
+/// Returns the definition of a virtual table as a comment, because no statement creates it.
+pub fn virtual_table(def: &TableDef) -> String {
+    AsCql(|f: &mut Formatter<'_>| {
+        let (keyspace, name) = (Identifier(&def.keyspace), Identifier(&def.name));
+        writeln!(
+            f,
+            "/*\nWarning: Table {keyspace}.{name} is a virtual table and cannot be recreated with CQL."
+        )?;
+        f.write_str("Structure, for reference:\nVIRTUAL ")?;
+        columns_and_order(f, def, false)?;
+        write!(f, "comment = {};\n*/", Quoted(&def.options.comment))
+    })
+    .to_string()
 }
 
 /// Returns `CREATE KEYSPACE …;` on one line.
@@ -35,21 +63,36 @@ impl<F: Fn(&mut Formatter<'_>) -> fmt::Result> Display for AsCql<F> {
     }
 }
 
-fn table(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
+fn table(f: &mut Formatter<'_>, def: &TableDef, with_internals: bool) -> fmt::Result {
+    f.write_str("CREATE ")?;
+    columns_and_order(f, def, with_internals)?;
+    table_options(f, def)
+}
+
+/// Writes `TABLE … WITH ` up to the first option.
+fn columns_and_order(f: &mut Formatter<'_>, def: &TableDef, with_internals: bool) -> fmt::Result {
     let names =
         |columns: &mut dyn Iterator<Item = &ColumnDef>| columns.map(|c| c.name.clone()).collect::<Vec<_>>();
     let partition_key = names(&mut def.partition_key());
     let clustering = names(&mut def.clustering());
     let single = partition_key.len() == 1 && clustering.is_empty();
-    writeln!(f, "CREATE TABLE {}.{} (", Identifier(&def.keyspace), Identifier(&def.name))?;
-    for (i, column) in def.columns.iter().enumerate() {
-        let suffix = match column.kind {
-            ColumnKind::Static => " static",
-            ColumnKind::PartitionKey(_) if single => " PRIMARY KEY",
-            _ => "",
-        };
-        let end = if single && i + 1 == def.columns.len() { "" } else { "," };
-        writeln!(f, "    {} {}{suffix}{end}", Identifier(&column.name), TypeName::from(&column.ty))?;
+    writeln!(f, "TABLE {}.{} (", Identifier(&def.keyspace), Identifier(&def.name))?;
+    // A column that was added again is first dropped below.
+    let is_shown = |column: &&ColumnDef| !(with_internals && def.dropped.contains_key(&column.name));
+    let mut columns: Vec<Cow<'_, ColumnDef>> =
+        in_create_order(def).filter(is_shown).map(Cow::Borrowed).collect();
+    if with_internals {
+        columns.extend(def.dropped.values().map(|dropped| {
+            let ty = with_frozen_tuples(&dropped.column.ty.without_user_types());
+            Cow::Owned(ColumnDef { ty, ..dropped.column.clone() })
+        }));
+    }
+    for (i, column) in columns.iter().enumerate() {
+        f.write_str("    ")?;
+        column_definition(f, def, column)?;
+        let is_key = single && matches!(column.kind, ColumnKind::PartitionKey(_));
+        let end = if single && i + 1 == columns.len() { "" } else { "," };
+        writeln!(f, "{}{end}", if is_key { " PRIMARY KEY" } else { "" })?;
     }
     if !single {
         f.write_str("    ")?;
@@ -57,6 +100,9 @@ fn table(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
         f.write_char('\n')?;
     }
     f.write_str(") WITH ")?;
+    if with_internals {
+        write!(f, "ID = {}\n    AND ", def.id)?;
+    }
     let orders: Vec<(String, ClusteringOrder)> = def
         .clustering()
         .filter_map(|c| match c.kind {
@@ -69,28 +115,54 @@ fn table(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
         ordering(f, &orders)?;
         f.write_str(")\n    AND ")?;
     }
-    table_options(f, def)
+    Ok(())
 }
 
-fn table_options(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
-    let mut options: BTreeMap<&str, String> =
-        def.options.other.iter().map(|(name, text)| (name.as_str(), constant(text))).collect();
-    options.insert("comment", Quoted(&def.options.comment).to_string());
-    options.insert("default_time_to_live", def.options.default_time_to_live.to_string());
-    options.insert("gc_grace_seconds", def.options.gc_grace_seconds.to_string());
-    for (i, (name, value)) in options.iter().enumerate() {
-        write!(f, "{}{} = {value}", if i == 0 { "" } else { "\n    AND " }, Identifier(name))?;
-    }
-    f.write_char(';')
+/// Returns the columns in Cassandra's order: of those outside the key, static ones first, and those
+/// of several cells last.
+fn in_create_order(def: &TableDef) -> impl Iterator<Item = &ColumnDef> {
+    let mut columns: Vec<&ColumnDef> = def.columns.iter().collect();
+    columns.sort_by_key(|column| match column.kind {
+        ColumnKind::PartitionKey(_) => (0, false),
+        ColumnKind::Clustering(..) => (1, false),
+        ColumnKind::Static => (2, column.ty.is_multi_cell()),
+        ColumnKind::Regular => (3, column.ty.is_multi_cell()),
+    });
+    columns.into_iter()
 }
 
-/// Returns the value of an option as a constant: text in quotes, as it was before it was stored.
-fn constant(text: &str) -> String {
-    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-') && text.parse::<f64>().is_ok();
-    match is_number || text.starts_with('{') || ["true", "false"].contains(&text) {
-        true => text.to_owned(),
-        false => Quoted(text).to_string(),
+/// Writes `name type static MASKED WITH f()`.
+fn column_definition(f: &mut Formatter<'_>, def: &TableDef, column: &ColumnDef) -> fmt::Result {
+    write!(f, "{} {}", Identifier(&column.name), TypeName::from(&with_frozen_tuples(&column.ty)))?;
+    f.write_str(if column.kind == ColumnKind::Static { " static" } else { "" })?;
+    match def.masks.get(&column.id).filter(|_| def.column(&column.name).is_some()) {
+        Some(mask) => write!(f, " MASKED WITH {}", mask_text(mask)),
+        None => Ok(()),
     }
+}
+
+/// Returns a mask as Cassandra shows it.
+fn mask_text(mask: &ColumnMask) -> String {
+    let argument = |argument: &MaskArgument| match &argument.value {
+        None => "null".to_owned(),
+        Some(value) => value::to_text(&argument.ty, value),
+    };
+    let arguments: Vec<String> = mask.arguments.iter().map(argument).collect();
+    format!("system.{}({})", mask.function, arguments.join(", "))
+}
+
+fn dropped_columns(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
+    for (name, dropped) in &def.dropped {
+        let (keyspace, table) = (Identifier(&def.keyspace), Identifier(&def.name));
+        let (column, at) = (Identifier(name), dropped.dropped_us);
+        write!(f, "\nALTER TABLE {keyspace}.{table} DROP {column} USING TIMESTAMP {at};")?;
+        if let Some((_, again)) = def.column(name) {
+            write!(f, "\nALTER TABLE {keyspace}.{table} ADD ")?;
+            column_definition(f, def, again)?;
+            f.write_char(';')?;
+        }
+    }
+    Ok(())
 }
 
 fn keyspace(f: &mut Formatter<'_>, def: &KeyspaceDef) -> fmt::Result {
@@ -101,7 +173,8 @@ fn keyspace(f: &mut Formatter<'_>, def: &KeyspaceDef) -> fmt::Result {
     for (i, (name, value)) in class.into_iter().chain(others).enumerate() {
         write!(f, "{}{}: {}", if i == 0 { "" } else { ", " }, Quoted(name), Quoted(value))?;
     }
-    write!(f, "}} AND durable_writes = {};", def.durable_writes)
+    // Two blanks, as in Cassandra, whose answers tools compare.
+    write!(f, "}}  AND durable_writes = {};", def.durable_writes)
 }
 
 fn user_type(f: &mut Formatter<'_>, def: &UdtType) -> fmt::Result {
@@ -111,4 +184,23 @@ fn user_type(f: &mut Formatter<'_>, def: &UdtType) -> fmt::Result {
         writeln!(f, "    {} {}{end}", Identifier(name), TypeName::from(ty))?;
     }
     f.write_str(");")
+}
+
+/// Returns the type with each tuple in `frozen<>`, as Cassandra shows it.
+fn with_frozen_tuples(ty: &CqlType) -> CqlType {
+    let boxed = |inner: &CqlType| Box::new(with_frozen_tuples(inner));
+    match ty {
+        CqlType::List(e) => CqlType::List(boxed(e)),
+        CqlType::Set(e) => CqlType::Set(boxed(e)),
+        CqlType::Map(k, v) => CqlType::Map(boxed(k), boxed(v)),
+        CqlType::Tuple(parts) => {
+            let parts = parts.iter().map(with_frozen_tuples).collect();
+            CqlType::Frozen(Box::new(CqlType::Tuple(parts)))
+        }
+        CqlType::Frozen(inner) => match with_frozen_tuples(inner) {
+            frozen @ CqlType::Frozen(_) => frozen,
+            other => CqlType::Frozen(Box::new(other)),
+        },
+        other => other.clone(),
+    }
 }

@@ -10,6 +10,7 @@ mod definition;
 mod expression;
 mod parts;
 mod schema;
+mod table_options;
 mod term;
 
 use std::cell::Cell;
@@ -19,7 +20,10 @@ use crate::ast::{Describe, DescribeTarget, QualifiedName, Statement};
 use crate::words::Identifier;
 use parts::{IfExists, Secrets};
 
-pub use definition::{create_keyspace, create_table, create_type};
+pub use definition::{
+    create_keyspace, create_table, create_table_with_internals, create_type, virtual_table,
+};
+pub use table_options::option_map;
 
 impl Display for Statement {
     /// Writes the statement as CQL with `*****` for passwords, for logs.

@@ -47,7 +47,8 @@ impl Display for CreateTable {
 
 impl Display for ColumnDefinition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}{}", Identifier(&self.name), self.ty, if self.is_static { " static" } else { "" })
+        write!(f, "{} {}{}", Identifier(&self.name), self.ty, if self.is_static { " static" } else { "" })?;
+        self.mask.iter().try_for_each(|mask| write!(f, " MASKED WITH {mask}"))
     }
 }
 
@@ -111,6 +112,13 @@ impl Display for AlterTable {
                 renamings(f, columns)
             }
             TableChange::Type { column, ty } => write!(f, " ALTER {} TYPE {ty}", Identifier(column)),
+            TableChange::Mask { if_exists, column, mask } => {
+                write!(f, " ALTER {}{}", IfExists(*if_exists), Identifier(column))?;
+                match mask {
+                    Some(mask) => write!(f, " MASKED WITH {mask}"),
+                    None => f.write_str(" DROP MASKED"),
+                }
+            }
             TableChange::With(properties) => properties.fmt(f),
         }
     }

@@ -28,10 +28,7 @@ impl Display for Term {
                 joined(f, fields, ", ", |f, (field, value)| write!(f, "{}: {value}", Identifier(field)))?;
                 f.write_char('}')
             }
-            Term::Function(FunctionCall { name, arguments }) => {
-                function_name(f, name)?;
-                bracketed(f, '(', arguments, ')')
-            }
+            Term::Function(call) => call.fmt(f),
             Term::TypeHint(hint) => write!(f, "({}) {}", hint.ty, hint.term),
             Term::Arithmetic(operation) => {
                 let Arithmetic { op, left, right } = &**operation;
@@ -40,6 +37,13 @@ impl Display for Term {
             // Write a blank: two minus signs in a row would start a comment.
             Term::Negate(term) => write!(f, "- {term}"),
         }
+    }
+}
+
+impl Display for FunctionCall {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        function_name(f, &self.name)?;
+        bracketed(f, '(', &self.arguments, ')')
     }
 }
 

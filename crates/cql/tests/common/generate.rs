@@ -543,7 +543,16 @@ impl Generator {
     }
 
     fn columns(&mut self) -> Vec<ColumnDefinition> {
-        self.some(1, |g| ColumnDefinition { name: g.name(), ty: g.type_name(2), is_static: g.chance() })
+        self.some(1, |g| ColumnDefinition {
+            name: g.name(),
+            ty: g.type_name(2),
+            is_static: g.chance(),
+            mask: g.maybe(Generator::mask),
+        })
+    }
+
+    fn mask(&mut self) -> FunctionCall {
+        FunctionCall { name: self.qualified(), arguments: self.some(0, |g| Term::Literal(g.literal())) }
     }
 
     fn fields(&mut self) -> Vec<(String, TypeName)> {
@@ -613,7 +622,7 @@ impl Generator {
 
     fn table_change(&mut self) -> TableChange {
         let flag = self.chance();
-        match self.random.index(6) {
+        match self.random.index(7) {
             0 => TableChange::Add { if_not_exists: flag, columns: self.columns() },
             1 => {
                 let timestamp = self.maybe(|_| Term::Literal(Literal::Integer("7".to_owned())));
@@ -622,6 +631,10 @@ impl Generator {
             2 => TableChange::DropCompactStorage,
             3 => TableChange::Rename { if_exists: flag, columns: self.renamings() },
             4 => TableChange::Type { column: self.name(), ty: self.type_name(2) },
+            5 => {
+                let mask = self.maybe(Generator::mask);
+                TableChange::Mask { if_exists: flag, column: self.name(), mask }
+            }
             _ => TableChange::With(self.properties(1)),
         }
     }

@@ -86,6 +86,7 @@ mod tests {
             next_column_id: 2_000,
             data: None,
             dropped: Default::default(),
+            masks: Default::default(),
             options: TableOptions::default(),
         });
         let names = TableNames::of(def);

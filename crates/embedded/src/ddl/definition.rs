@@ -2,7 +2,9 @@
 //! stores nor sends anything.
 
 mod dropped;
+mod functions;
 mod keyspaces;
+mod masks;
 mod replication;
 mod step;
 pub(crate) mod storage_options;
@@ -41,8 +43,34 @@ pub(crate) fn apply(
         S::CreateType(create) => types::create(schema, create, &keyspace_of(&create.name, used)?),
         S::AlterType(alter) => types::alter(schema, alter, &keyspace_of(&alter.name, used)?),
         S::DropType(drop) => types::drop(schema, drop, &keyspace_of(&drop.name, used)?),
-        _ => Err(Error::Invalid("Indexes, views, functions and triggers are not supported yet".into())),
+        S::DropFunction(drop) => functions::drop("Function", drop, &keyspace_of(&drop.name, used)?),
+        S::DropAggregate(drop) => functions::drop("Aggregate", drop, &keyspace_of(&drop.name, used)?),
+        S::DropTrigger(drop) => functions::drop_trigger(drop, &keyspace_of(&drop.table, used)?),
+        other => Err(unsupported(other)),
     }
+}
+
+/// Returns the error for a definition that this engine does not have.
+pub(crate) fn unsupported(statement: &ast::Statement) -> Error {
+    use ast::Statement as S;
+    Error::Invalid(
+        match statement {
+            S::CreateFunction(_) => {
+                "User-defined functions are not supported: their bodies are programs in Java or another language, \
+                 which this server does not run. Compute in the client, or use the built-in functions"
+            }
+            S::CreateAggregate(_) => {
+                "User-defined aggregates are not supported: they consist of user-defined functions, which this server \
+                 does not run. Use the built-in aggregates, or aggregate with SQL"
+            }
+            S::CreateTrigger(_) => {
+                "Triggers are not supported: a trigger is a Java class, which this server does not run. Write both \
+                 tables in one batch"
+            }
+            _ => "Indexes and views are not supported yet",
+        }
+        .into(),
+    )
 }
 
 /// Columns that a statement adds again with the cells that their DROP has kept, and their table.

@@ -174,6 +174,7 @@ impl Slice {
         after: Option<Bytes>,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
+        engine::note(|| format!("Reading a partition on core {core}"));
         if core == lanes::current_core() {
             return self.one(&Embedded::local().shard, token, key, after, chunk).await;
         }

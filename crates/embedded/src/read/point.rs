@@ -48,6 +48,7 @@ impl Embedded {
         } else {
             let (plan, key, row) = (plan.clone(), Bytes::from(key.into_owned()), Bytes::from(row));
             let serial = request.serial;
+            engine::note(|| format!("Reading one row on core {core}"));
             let grants = if plan.may_be_large { grants_of(request) } else { Grants::of(None) };
             Execution::Pending(Box::pin(lanes::call(core, move || async move {
                 let shard = &Embedded::local().shard;

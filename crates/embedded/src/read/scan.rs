@@ -147,6 +147,7 @@ impl Scan {
             for source in sources.iter_mut().filter(|source| source.portion.partitions.is_empty()) {
                 let Some(start) = source.portion.next.take() else { continue };
                 let (scan, core) = (self.clone(), source.core);
+                engine::note(|| format!("Scanning on core {core}, at most {rows_max} rows"));
                 let read = move || async move {
                     scan.portion(&Embedded::local().shard, start, rows_max, bytes_max).await
                 };

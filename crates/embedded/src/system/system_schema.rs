@@ -50,6 +50,17 @@ pub(crate) fn tables(
             VirtualTable::new(layout.keyspace, layout.name, 1, layout.clustering, &columns, Vec::new)
                 .streamed(rows)
                 .about(subject)
+                .commented(comment(layout.keyspace, layout.name))
         })
         .collect()
+}
+
+/// Returns Cassandra's comment on a table.
+fn comment(keyspace: &str, table: &str) -> &'static str {
+    match (keyspace, table) {
+        ("system_virtual_schema", "keyspaces") => "virtual keyspace definitions",
+        ("system_virtual_schema", "tables") => "virtual table definitions",
+        ("system_virtual_schema", "columns") => "virtual column definitions",
+        _ => "",
+    }
 }

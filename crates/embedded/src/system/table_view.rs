@@ -4,6 +4,10 @@
 //! Reads and writes are CQL statements about one table. They are counted on the core of their
 //! connection. Their latency lasts from the start of their work to their result. Batches over
 //! several tables and SQL queries are not counted.
+//!
+//! Sizes of tables are shown as tools of Cassandra read them, from footers of files and samples of
+//! memtables: `system.size_estimates` and `system.table_estimates`, by which clients that read
+//! whole tables divide their work, and `system_views.disk_usage`.
 
 use std::rc::Weak;
 use std::sync::Arc;
@@ -13,7 +17,7 @@ use engine::{
     VirtualTable,
 };
 use schema::{CqlType, TableDef};
-use storage::{TableId, TableStats};
+use storage::{TableId, TableSize, TableStats};
 use uuid::Uuid;
 
 use crate::Embedded;
@@ -118,6 +122,7 @@ async fn gather_all(defs: &[Arc<TableDef>]) -> Vec<TableTotals> {
 /// Adds the tables to a core's registry. Their rows are the same on all cores, so core 0 builds
 /// them.
 pub(crate) fn register(engine: &Embedded) {
+    register_sizes(engine);
     engine.registry.add(stats(engine.me.clone()));
     engine.registry.add(largest(engine.me.clone()));
     let me = engine.me.clone();
@@ -310,4 +315,106 @@ fn key_text(def: &TableDef, key: &[u8]) -> String {
         out.push('…');
     }
     out
+}
+
+/// Work units of gathering one core's size of a table.
+const SIZE_UNITS: u32 = 5;
+
+const MIB: u64 = 1 << 20;
+
+/// Adds the tables of sizes to a core's registry. Their rows are the same on all cores.
+fn register_sizes(engine: &Embedded) {
+    use CqlType::{BigInt, Text};
+    let (keyspace, table) = (("keyspace_name", Text), ("table_name", Text));
+    let range = [("range_start", Text), ("range_end", Text)];
+    let sizes = [("mean_partition_size", BigInt), ("partitions_count", BigInt)];
+    let columns = [&[keyspace.clone(), table.clone()][..], &range, &sizes].concat();
+    engine.registry.add(sized(
+        engine.me.clone(),
+        "system",
+        "size_estimates",
+        [1, 3],
+        &columns,
+        |named, size| vec![[named, ring(), estimates(size)].concat()],
+    ));
+    let kind = [("range_type", Text)];
+    let columns = [&[keyspace.clone(), table.clone()][..], &kind, &range, &sizes].concat();
+    engine.registry.add(sized(
+        engine.me.clone(),
+        "system",
+        "table_estimates",
+        [1, 4],
+        &columns,
+        |named, size| {
+            let row = |kind: &str| [named.clone(), vec![text(kind)], ring(), estimates(size)].concat();
+            ["local_primary", "primary"].map(row).into()
+        },
+    ));
+    let columns = [keyspace, table, ("mebibytes", BigInt)];
+    engine.registry.add(sized(
+        engine.me.clone(),
+        "system_views",
+        "disk_usage",
+        [2, 0],
+        &columns,
+        |named, size| vec![[named, vec![bigint(size.bytes.div_ceil(MIB))]].concat()],
+    ));
+}
+
+/// Returns both ends of the only range: this server has the whole ring.
+fn ring() -> VirtualRow {
+    let token = i64::MIN.to_string();
+    vec![text(&token), text(&token)]
+}
+
+fn estimates(size: TableSize) -> VirtualRow {
+    vec![bigint(size.bytes / size.partitions.max(1)), bigint(size.partitions)]
+}
+
+/// Returns a table with the rows that `rows` makes of the names and the size of each table. `keys`
+/// are the numbers of columns of the partition key and of the clustering key.
+fn sized(
+    me: Weak<Embedded>,
+    keyspace: &str,
+    name: &str,
+    [partition, clustering]: [usize; 2],
+    columns: &[(&str, CqlType)],
+    rows: fn(VirtualRow, TableSize) -> Vec<VirtualRow>,
+) -> VirtualTable {
+    let make = move |viewer: Option<Arc<dyn Viewer>>| -> LaterRows {
+        let me = me.clone();
+        Box::pin(async move {
+            let Some(engine) = me.upgrade() else { return Vec::new() };
+            let defs = VisibleTables::of(&engine.current.schema(), viewer).await.visible();
+            let sizes = gather(&defs).await;
+            let named = |def: &TableDef| vec![text(&def.keyspace), text(&def.name)];
+            defs.iter().zip(sizes).flat_map(|(def, size)| rows(named(def), size)).collect()
+        })
+    };
+    VirtualTable::new(keyspace, name, partition, clustering, columns, Vec::new)
+        .in_chunks(make)
+        .about(Subject::Keyspace(0))
+}
+
+/// Returns the sizes of tables over all cores.
+async fn gather(defs: &[Arc<TableDef>]) -> Vec<TableSize> {
+    let tables: Vec<TableId> = defs.iter().map(|def| TableId(def.data_id().as_u128())).collect();
+    let mut sums = vec![TableSize::default(); tables.len()];
+    for core in 0..lanes::cores() {
+        let tables = tables.clone();
+        let of_core = move || async move {
+            let engine = Embedded::local();
+            let mut sizes = Vec::with_capacity(tables.len());
+            for table in tables {
+                sizes.push(engine.shard.table_size(table));
+                if lanes::spend(SIZE_UNITS) {
+                    lanes::yield_now().await;
+                }
+            }
+            sizes
+        };
+        let of_core = lanes::call(core, of_core).await;
+        sums.iter_mut().zip(of_core).for_each(|(sum, one)| *sum = sum.plus(one));
+    }
+    sums
 }

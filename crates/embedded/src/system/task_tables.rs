@@ -65,7 +65,10 @@ impl VisibleTables {
     /// Returns true if the viewer may see the data of a table.
     pub(crate) fn shows_data(&self, def: &TableDef) -> bool {
         let about = About::Data(&def.keyspace, &def.name, def.id.as_u128());
-        self.viewer.as_ref().is_none_or(|viewer| viewer.sees(about))
+        // Keys may be masked.
+        let clear = About::Unmasked(&def.keyspace, &def.name, def.id.as_u128());
+        let is_clear = |viewer: &Arc<dyn Viewer>| def.masks.is_empty() || viewer.sees(clear);
+        self.viewer.as_ref().is_none_or(|viewer| viewer.sees(about) && is_clear(viewer))
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use engine::scan::{BatchSource, Filter, NextBatch, TableScan, TableSnapshot, TableStatistics};
-use engine::{Engine, Error, Viewer};
+use engine::{About, Engine, Error, Viewer};
 use schema::{ColumnKind, Sharding, TableDef};
 use storage::{BatchRequest, BatchScan, BatchSnapshot, TableId};
 
@@ -90,6 +90,14 @@ impl Embedded {
         let Some(def) = schema.table(keyspace, table) else {
             return Err(Error::Invalid(format!("table {keyspace}.{table} does not exist")));
         };
+        // A scan evaluates conditions and joins on clear values.
+        let about = About::Unmasked(keyspace, table, def.id.as_u128());
+        if let Some(viewer) = viewer.filter(|viewer| !def.masks.is_empty() && !viewer.sees(about)) {
+            return Err(Error::Unauthorized(format!(
+                "User {} has no UNMASK permission on <table {keyspace}.{table}>, which has masked columns: use CQL",
+                viewer.role()
+            )));
+        }
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
         let snapshot = self.shard.batch_snapshot(TableId(def.data_id().as_u128()), now_s);
         let ownership = Ownership { sharding: self.sharding, shard: lanes::current_core() as u32 };

@@ -203,6 +203,7 @@ impl Embedded {
                 engine.timestamps.keep_floor(&engine.shard)?;
                 engine.shard.apply_yielding(part).await?.await
             };
+            engine::note(|| format!("Writing on core {core}, and waiting for its log"));
             lanes::call(core, apply).await.map_err(storage_error)?;
         }
         Ok(())
@@ -237,6 +238,7 @@ impl Embedded {
                 async move { shard.put_in_turn(table, token, &key, &row).await?.await }
             }));
         }
+        engine::note(|| format!("Writing on core {core}, and waiting for its log"));
         let key = key.into_owned();
         let put = move || async move {
             let engine = Embedded::local();

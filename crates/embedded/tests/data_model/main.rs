@@ -1,5 +1,6 @@
 //! Cassandra's data model beyond rows and plain values, statement by statement.
 
+mod altered_tables;
 mod collections;
 #[path = "../common/mod.rs"]
 mod common;

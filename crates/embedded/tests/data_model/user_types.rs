@@ -64,7 +64,7 @@ fn used_types_are_altered_and_unused_ones_dropped() {
         (
             "ALTER TYPE a ADD y text",
             "! Cannot add new field y of type text to user type ks.a as the type is being used in partition \
-             key by the following tables: p",
+             key by the following tables: ks.p",
         ),
         ("DROP TABLE p", "DROPPED p"),
         ("ALTER TYPE a ADD y text", "UPDATED a"),
@@ -79,7 +79,8 @@ fn used_types_are_altered_and_unused_ones_dropped() {
         ("ALTER TYPE a ALTER z TYPE text", "! Altering field types is no longer supported"),
         (
             "ALTER TYPE a ADD w frozen<b>",
-            "! Cannot add new field w of type frozen<ks.b> to user type ks.a as it would create a circular reference",
+            "! Cannot add new field w of type frozen<ks.b> to user type ks.a as it would create a circular \
+             reference",
         ),
         ("ALTER TYPE nope ADD x int", "! Type ks.nope doesn't exist"),
         ("ALTER TYPE IF EXISTS nope ADD x int", "void"),
@@ -166,7 +167,7 @@ fn invalid_types_are_rejected() {
     check(&[
         ("CREATE TYPE a (x int, x text)", "! Duplicate field name 'x' in type 'a'"),
         ("CREATE TYPE a (x counter)", "! A user type cannot contain counters"),
-        ("CREATE TYPE a (x nope)", "! Unknown type ks.nope"),
+        ("CREATE TYPE a (x nope)", "! A user type cannot contain non-frozen UDTs"),
         ("CREATE TYPE a (x int)", "CREATED a"),
         ("CREATE TYPE b (x a)", "! A user type cannot contain non-frozen UDTs"),
         ("CREATE TYPE other.b (x int)", "! Keyspace 'other' doesn't exist"),

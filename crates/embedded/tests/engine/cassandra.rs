@@ -559,7 +559,6 @@ fn schema_tables_hold_the_maps_of_cassandra() {
             "{'chunk_length_in_kb': '64', 'class': 'org.apache.cassandra.io.compress.ZstdCompressor'}",
         ),
         ("compression = {'enabled': false}", "compression", "{'enabled': 'false'}"),
-        ("compression = {'class': 'LZ4Compressor', 'enabled': 'no'}", "compression", "{'enabled': 'false'}"),
         ("compression = {'sstable_compression': ''}", "compression", "{'enabled': 'false'}"),
         ("comment = ''", "caching", "{'keys': 'ALL', 'rows_per_partition': 'NONE'}"),
         ("caching = {'keys': 'none'}", "caching", "{'keys': 'NONE', 'rows_per_partition': 'NONE'}"),

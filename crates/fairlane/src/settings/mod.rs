@@ -127,6 +127,7 @@ pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<
     }
     loaded.adapt_to_engine();
     loaded.check_engine()?;
+    loaded.settings.texts = loaded.listed();
     Ok(CommandLine::Settings(Box::new(loaded)))
 }
 
@@ -204,6 +205,11 @@ impl Loaded {
 
     fn has_no_address(&self) -> bool {
         self.settings.advertise.is_none() && self.settings.listen.ip().is_unspecified()
+    }
+
+    /// Returns all settings with their values as texts. Passwords are no settings.
+    fn listed(&self) -> Vec<(&'static str, String)> {
+        SETTINGS.iter().zip(&self.texts).map(|(setting, (text, _))| (setting.name, text.clone())).collect()
     }
 
     /// Returns all settings as a `fairlane.toml`, each with its help, flag, variable and source.

@@ -29,6 +29,8 @@ pub(crate) struct Setting {
 /// The values of all settings, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
+    /// All settings as texts, by name.
+    pub(crate) texts: Vec<(&'static str, String)>,
     pub(crate) engine: EngineKind,
     pub(crate) contact: Vec<SocketAddr>,
     pub(crate) node_window: Option<u32>,
@@ -598,6 +600,7 @@ impl Default for Settings {
     fn default() -> Settings {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut settings = Settings {
+            texts: Vec::new(),
             engine: EngineKind::Embedded,
             contact: Vec::new(),
             node_window: Some(128),

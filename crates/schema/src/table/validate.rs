@@ -27,6 +27,7 @@ pub const TTL_SECONDS_MAX: u32 = 20 * 365 * 24 * 60 * 60;
 pub enum DefinitionError {
     LongName { what: &'static str, chars_max: usize, chars: usize, name: String },
     BadName { what: &'static str, name: String },
+    BadTableName { keyspace: String, name: String },
     BadColumnName { length: usize },
     NoPartitionKey { table: String },
     DuplicateColumn { column: String, table: String },
@@ -60,6 +61,11 @@ impl fmt::Display for DefinitionError {
                 f,
                 "{what} name must not be empty and must contain alphanumeric or underscore characters only \
                  (got \"{name}\")"
+            ),
+            E::BadTableName { keyspace, name } => write!(
+                f,
+                "{keyspace}.{name}: Table name must not be empty or not contain non-alphanumeric-underscore \
+                 characters (got \"{name}\")"
             ),
             E::BadColumnName { length } => {
                 write!(f, "Column name must have 1 to {COLUMN_NAME_BYTES_MAX} bytes (got {length})")
@@ -145,7 +151,12 @@ impl TableDef {
     /// Checks the definition. Error texts are those of Cassandra where it has them.
     pub fn validate(&self) -> Result<(), DefinitionError> {
         validate_name("Keyspace", NAME_CHARS_MAX, &self.keyspace)?;
-        validate_name("Table", TABLE_NAME_CHARS_MAX, &self.name)?;
+        validate_name("Table", TABLE_NAME_CHARS_MAX, &self.name).map_err(|error| match error {
+            DefinitionError::BadName { name, .. } => {
+                DefinitionError::BadTableName { keyspace: self.keyspace.clone(), name }
+            }
+            error => error,
+        })?;
         let table = || format!("{}.{}", self.keyspace, self.name);
         let mut seen = HashSet::new();
         for column in &self.columns {
@@ -278,7 +289,11 @@ fn validate_inside(ty: &CqlType) -> Result<(), DefinitionError> {
         true => Err(DefinitionError::DurationInside { what, ty: shown.to_string() }),
         false => Ok(()),
     };
-    match ty {
+    let collection = match ty {
+        CqlType::Frozen(inner) => inner,
+        ty => ty,
+    };
+    match collection {
         CqlType::Set(element) => duration(element, "inside sets")?,
         CqlType::Map(key, _) => duration(key, "as map keys")?,
         CqlType::Vector(..) if ty.class_bytes(CLASS_BYTES_MAX) > CLASS_BYTES_MAX => {
@@ -322,6 +337,7 @@ mod tests {
             next_column_id: columns.len() as u32,
             data: None,
             dropped: Default::default(),
+            masks: Default::default(),
             options: TableOptions::default(),
         }
     }
@@ -413,7 +429,7 @@ mod tests {
         for name in [String::new(), "a-b".into(), "é".into()] {
             def.name = name.clone();
             let expected = format!(
-                "Table name must not be empty and must contain alphanumeric or underscore characters only \
+                "ks.{name}: Table name must not be empty or not contain non-alphanumeric-underscore characters \
                  (got \"{name}\")"
             );
             assert_eq!(def.validate().unwrap_err().to_string(), expected);

@@ -1,10 +1,12 @@
 //! Rows of the answer to DESCRIBE: made one at a time, divided into pages, charged as they grow.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Keyspace, ROW_BYTES_MAX, ResultRows};
-use schema::{TableDef, UdtType};
+use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Keyspace, ROW_BYTES_MAX, ResultRows, VIRTUAL_KEYSPACES};
+use schema::{KeyspaceDef, TableDef, UdtType};
+use uuid::Uuid;
 
 /// Page of the answer that the client requests, and its memory.
 pub(crate) struct Page {
@@ -29,8 +31,12 @@ pub(super) struct Element<'a> {
 pub(super) enum Text<'a> {
     None,
     Keyspace(&'a Keyspace),
-    Table(&'a TableDef),
-    VirtualTable(&'a TableDef),
+    Table {
+        def: &'a TableDef,
+        with_internals: bool,
+    },
+    OwnKeyspace(&'a str),
+    OwnTable(&'a TableDef),
     Type(&'a UdtType),
     /// The statement itself.
     Statement(String),
@@ -41,8 +47,11 @@ impl Text<'_> {
         Some(match self {
             Text::None => return None,
             Text::Keyspace(keyspace) => cql::create_keyspace(&keyspace.def),
-            Text::Table(def) => cql::create_table(def),
-            Text::VirtualTable(def) => virtual_table_text(def),
+            Text::Table { def, with_internals: true } => cql::create_table_with_internals(def),
+            Text::Table { def, .. } => cql::create_table(def),
+            Text::OwnKeyspace(name) => own_keyspace_text(name),
+            Text::OwnTable(def) if is_virtual(&def.keyspace) => cql::virtual_table(def),
+            Text::OwnTable(def) => cql::create_table(def),
             Text::Type(udt) => cql::create_type(udt),
             Text::Statement(text) => text.clone(),
         })
@@ -53,6 +62,8 @@ impl Text<'_> {
 pub(super) struct PagedRows {
     rows: ResultRows,
     part: Page,
+    /// Version of the schema.
+    version: Uuid,
     /// Rows before this page that are still to be skipped.
     skips: u64,
     /// Number of the next row.
@@ -61,14 +72,13 @@ pub(super) struct PagedRows {
 }
 
 impl PagedRows {
-    pub(super) fn new(rows: ResultRows, part: Page) -> Result<PagedRows, Error> {
+    /// Begins a page. Pages of one answer show one version of the schema.
+    pub(super) fn new(rows: ResultRows, part: Page, version: Uuid) -> Result<PagedRows, Error> {
         let skips = match &part.paging_state {
             None => 0,
-            Some(state) => <[u8; 8]>::try_from(&state[..])
-                .map(u64::from_be_bytes)
-                .map_err(|_| Error::Invalid("Invalid value for the paging state".to_owned()))?,
+            Some(state) => skips(state, version)?,
         };
-        Ok(PagedRows { rows, part, skips, next: 0, has_more: false })
+        Ok(PagedRows { rows, part, version, skips, next: 0, has_more: false })
     }
 
     /// Adds a row. Returns false if the page ends before it.
@@ -108,19 +118,41 @@ impl PagedRows {
 
     pub(super) fn finish(mut self) -> ResultRows {
         if self.has_more {
-            self.rows.paging_state = Some(self.next.to_be_bytes().to_vec());
+            self.rows.paging_state = Some([&self.next.to_be_bytes(), &self.version.as_bytes()[..]].concat());
         }
         self.rows
     }
 }
 
-/// A virtual table cannot be created, so its statement is a comment, as in Cassandra.
-fn virtual_table_text(def: &TableDef) -> String {
-    format!(
-        "/*\nWarning: Table {}.{} is a virtual table and cannot be recreated with CQL.\n\
-         Structure, for reference:\n{}\n*/",
-        def.keyspace,
-        def.name,
-        cql::create_table(def)
-    )
+/// Returns the number of rows on earlier pages.
+fn skips(state: &[u8], version: Uuid) -> Result<u64, Error> {
+    let invalid = || Error::Invalid("Invalid value for the paging state".to_owned());
+    let (next, of) = state.split_at_checked(8).ok_or_else(invalid)?;
+    if of != version.as_bytes() {
+        return Err(Error::Invalid(
+            "The schema has changed since the previous page of the DESCRIBE statement result. Please retry the \
+             DESCRIBE statement."
+                .to_owned(),
+        ));
+    }
+    <[u8; 8]>::try_from(next).map(u64::from_be_bytes).map_err(|_| invalid())
+}
+
+fn is_virtual(keyspace: &str) -> bool {
+    VIRTUAL_KEYSPACES.contains(&keyspace)
+}
+
+/// Returns the statement of a keyspace of the server. That of a virtual one is a comment, as in
+/// Cassandra: it cannot be created.
+fn own_keyspace_text(name: &str) -> String {
+    if is_virtual(name) {
+        let name = cql::identifier(name);
+        return format!(
+            "/*\nWarning: Keyspace {name} is a virtual keyspace and cannot be recreated with CQL.\n\
+             Structure, for reference:\nVIRTUAL KEYSPACE {name};\n*/"
+        );
+    }
+    let class = ("class".to_owned(), "org.apache.cassandra.locator.LocalStrategy".to_owned());
+    let replication = BTreeMap::from([class]);
+    cql::create_keyspace(&KeyspaceDef { name: name.to_owned(), replication, durable_writes: true })
 }

@@ -227,6 +227,8 @@ impl Answer {
 pub struct Client {
     /// Warnings of the last answer.
     pub warnings: Vec<String>,
+    /// Id of the trace of the last answer.
+    pub tracing_id: Option<[u8; 16]>,
     pub stream: TcpStream,
     pub encoder: Encoder,
     decoder: Decoder,
@@ -240,6 +242,7 @@ impl Client {
         stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout is set");
         Client {
             warnings: Vec::new(),
+            tracing_id: None,
             stream,
             encoder: Encoder::new(Direction::Request, Version::V4),
             decoder: Decoder::new(Direction::Response, Limits::default()),
@@ -272,7 +275,8 @@ impl Client {
             if let Some(envelope) =
                 self.decoder.decode(&mut self.input).expect("the server speaks the protocol")
             {
-                self.warnings = envelope.prelude().expect("a prelude").warnings;
+                let prelude = envelope.prelude().expect("a prelude");
+                (self.warnings, self.tracing_id) = (prelude.warnings, prelude.tracing_id);
                 return Some((envelope.stream, Answer::of(envelope.response().expect("a response"))));
             }
             let mut buffer = [0; 64 << 10];
@@ -292,6 +296,15 @@ impl Client {
         let (stream, answer) = self.receive().expect("an answer");
         assert_eq!(stream, sent, "{answer:?}");
         answer
+    }
+
+    /// Sends a request that asks for a trace, and returns its answer.
+    pub fn ask_traced(&mut self, request: &Request<'_>) -> Answer {
+        self.next_stream = (self.next_stream + 1) % 32_000;
+        let prelude = Prelude { tracing: true, ..Prelude::default() };
+        self.encoder.request_with(self.next_stream, request, &prelude).expect("fits");
+        self.flush();
+        self.receive().expect("an answer").1
     }
 
     /// Sends STARTUP and sets the framing after it.

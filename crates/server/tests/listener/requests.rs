@@ -209,7 +209,8 @@ fn definition_without_effect_is_a_warning() {
     client.run(KEYSPACE);
     assert_eq!(client.warnings, Vec::<String>::new());
     client.run(&KEYSPACE.replace("ks", "three").replace(": 1", ": 3"));
-    assert_eq!(client.warnings, ["Keyspace three is kept in one copy: this engine runs on one machine"]);
+    let copies = "Your replication factor 3 for keyspace three is higher than the number of nodes 1";
+    assert_eq!(client.warnings, [copies]);
     client.run("CREATE TABLE three.plain (k int PRIMARY KEY) WITH compression = {'class': 'ZstdCompressor'}");
     assert!(client.warnings.is_empty(), "{:?}", client.warnings);
     client.run(

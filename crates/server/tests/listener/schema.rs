@@ -37,6 +37,7 @@ fn table(name: String) -> TableDef {
         next_column_id: COLUMNS as u32,
         data: None,
         dropped: Default::default(),
+        masks: Default::default(),
         columns: (0..COLUMNS).map(column).collect(),
         options: TableOptions::default(),
     }

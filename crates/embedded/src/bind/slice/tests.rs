@@ -32,6 +32,7 @@ fn def(orders: u32) -> TableDef {
         next_column_id: 4,
         data: None,
         dropped: Default::default(),
+        masks: Default::default(),
         options: TableOptions::default(),
     }
 }

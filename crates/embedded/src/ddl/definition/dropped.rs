@@ -46,6 +46,7 @@ pub(super) fn drop(
         return invalid(format!("Cannot drop non-frozen column {name} of user type {}", column.ty));
     }
     let column = def.columns.remove(at);
+    def.masks.remove(&column.id);
     let (dropped_us, keeps_later) = (timestamp.unwrap_or(now_us), timestamp.is_some());
     def.dropped.insert(name.to_owned(), DroppedColumn { column, dropped_us, keeps_later });
     Ok(())
@@ -76,8 +77,8 @@ pub(super) fn add(def: &mut TableDef, column: &ColumnDefinition, ty: CqlType) ->
         let old = &dropped.column;
         if !reads(&ty, &old.ty) {
             return invalid(format!(
-                "Cannot add a column '{name}' of type {ty}, incompatible with previously dropped column '{name}' \
-                 of type {}",
+                "Cannot add a column '{name}' of type {ty}, incompatible with previously dropped column '{name}' of \
+                 type {}",
                 old.ty
             ));
         }

@@ -100,7 +100,7 @@ const APPLIED: [(&str, Apply); 3] =
     [("compaction", compaction), ("compression", compression), ("tombstone_gc", tombstone_gc)];
 
 /// Options for features that this server does not have. Their users would rely on them.
-const FEATURES: [&str; 2] = ["cdc", "incremental_backups"];
+const FEATURES: [&str; 1] = ["cdc"];
 
 /// Returns true if the value switches a feature off.
 fn is_off(value: &OptionValue) -> bool {
@@ -330,11 +330,20 @@ fn compression(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
         "sstable_compression",
     ];
     if let Some((unknown, _)) = pairs.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
-        return config(format!("Unknown compression options ({unknown})"));
+        return config(format!("Unknown compression options {unknown}"));
     }
     let class = find(pairs, "class").or_else(|| find(pairs, "sstable_compression")).map(text);
     let off = !is_true(pairs, "enabled", true) || pairs.is_empty() || class.as_deref() == Some("");
     if off {
+        if let (Some(class), true) = (&class, pairs.len() > 1) {
+            return config(match class.is_empty() && find(pairs, "class").is_some() {
+                true => "The 'class' option must not be empty. To disable compression use 'enabled' : false"
+                    .into(),
+                false => {
+                    "If the 'enabled' option is set to false no other options must be specified".to_owned()
+                }
+            });
+        }
         out.compression = Compression::None;
         return Ok(());
     }
@@ -347,6 +356,16 @@ fn compression(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
         None => {
             absent(short)?;
             return config(format!("Could not create Compression for type {COMPRESSION_PACKAGE}{short}"));
+        }
+    }
+    if let Some(ratio) = find(pairs, "min_compress_ratio").map(text) {
+        match ratio.parse::<f64>() {
+            Ok(ratio) if ratio < 0.0 => return config("Invalid negative min_compress_ratio".into()),
+            Ok(ratio) if ratio > 0.0 && ratio < 1.0 => {
+                return config("min_compress_ratio can either be 0 or greater than or equal to 1".into());
+            }
+            Ok(_) => {}
+            Err(_) => return config("Invalid value for min_compress_ratio".into()),
         }
     }
     for name in ["chunk_length_in_kb", "chunk_length_kb"] {
@@ -538,6 +557,6 @@ mod tests {
             Err("SnappyCompressor is not implemented; the nearest class is LZ4Compressor"),
         );
         check("{'chunk_length_in_kb': 4}", Err("Missing sub-option 'class' for the 'compression' option."));
-        check("{'class': 'LZ4Compressor', 'nope': 4}", Err("Unknown compression options (nope)"));
+        check("{'class': 'LZ4Compressor', 'nope': 4}", Err("Unknown compression options nope"));
     }
 }

@@ -2,8 +2,9 @@
 //! them. Those that are maps with an effect are checked by `storage_options`.
 
 use cql::ast::{self, OptionValue};
-use engine::Error;
+use engine::{Error, Schema};
 use schema::{TTL_SECONDS_MAX, TableDef};
+use uuid::Uuid;
 
 use super::step::plain;
 use super::storage_options;
@@ -40,7 +41,8 @@ pub(super) fn set(def: &mut TableDef, options: &ast::OptionList) -> Result<(), E
                 def.options.default_time_to_live = seconds;
             }
             "gc_grace_seconds" => def.options.gc_grace_seconds = not_negative(name, option)?,
-            "id" => return config("A table's id cannot be chosen; leave ID out".into()),
+            // See `id`.
+            "id" => {}
             _ if schema::stored_option(name).is_some() => {
                 let text = stored(name, option)?;
                 def.options.other.insert(name.to_owned(), text);
@@ -57,6 +59,30 @@ pub(super) fn set(def: &mut TableDef, options: &ast::OptionList) -> Result<(), E
         return config(format!(
             "max_index_interval must be greater than or equal to min_index_interval ({min}) (got {max})"
         ));
+    }
+    Ok(())
+}
+
+/// Returns the identity that a CREATE TABLE chooses for its table, if any.
+///
+/// # Errors
+/// Returns an error if it is no UUID, or that of another table.
+pub(super) fn id(schema: &Schema, options: &ast::OptionList) -> Result<Option<Uuid>, Error> {
+    let Some((name, value)) = options.iter().find(|(name, _)| name == "id") else { return Ok(None) };
+    let Ok(id) = simple(name, value)?.parse::<Uuid>() else { return config("Invalid table id".into()) };
+    let mut tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    match tables.find(|def| def.id == id) {
+        Some(def) => {
+            config(format!("expected an id that no table has, got {id} of {}.{}", def.keyspace, def.name))
+        }
+        None => Ok(Some(id)),
+    }
+}
+
+/// Checks that an ALTER TABLE changes only options that can change.
+pub(super) fn check_altered(properties: &ast::TableProperties) -> Result<(), Error> {
+    if properties.options.iter().any(|(name, _)| name == "id") {
+        return config("Cannot alter table id.".into());
     }
     Ok(())
 }

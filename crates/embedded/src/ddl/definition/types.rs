@@ -31,7 +31,10 @@ pub(super) fn create(
             false => invalid(format!("A user type with name '{name}' already exists")),
         };
     }
-    let field = |(field, ty): &(String, TypeName)| Ok((field.clone(), resolve(&schema, keyspace, ty)?));
+    let field = |(field, ty): &(String, TypeName)| {
+        check_field(ty)?;
+        Ok((field.clone(), resolve(&schema, keyspace, ty)?))
+    };
     let fields = create.fields.iter().map(field).collect::<Result<_, Error>>()?;
     let udt = UdtType::new(keyspace, name, fields);
     put(&mut schema, udt)?;
@@ -62,6 +65,7 @@ pub(super) fn alter(
                     )),
                 };
             }
+            check_field(ty)?;
             let raw = ty;
             let ty = resolve(&schema, keyspace, ty)?;
             let alone = UdtType::new(keyspace, name, vec![(field.clone(), ty.clone())]);
@@ -79,14 +83,16 @@ pub(super) fn alter(
             });
             if !tables.is_empty() {
                 return invalid(format!(
-                    "{adding} the type is being used in partition key by the following tables: {tables}"
+                    "{adding} the type is being used in partition key by the following tables: {}",
+                    listed(keyspace, &tables)
                 ));
             }
             let tables = tables_with(&schema, keyspace, |column| key_type(column).is_some_and(uses));
             if !udt.is_extensible && !tables.is_empty() {
                 return invalid(format!(
                     "{adding} an earlier version has written values of it without an end into keys of the \
-                     following tables: {tables}; copy their rows to tables with a new type"
+                     following tables: {}; copy their rows to tables with a new type",
+                    listed(keyspace, &tables)
                 ));
             }
             udt.is_extensible = true;
@@ -94,18 +100,23 @@ pub(super) fn alter(
         }
         TypeChange::Rename { if_exists, fields } => {
             for (from, to) in fields {
-                if udt.fields.iter().any(|(known, _)| known == to) {
-                    // Cassandra names the keyspace.
-                    return invalid(format!("Duplicate field name {to} in type {keyspace}"));
-                }
-                match udt.fields.iter_mut().find(|(known, _)| known == from) {
-                    Some((known, _)) => known.clone_from(to),
+                match old.fields.iter().position(|(known, _)| known == from) {
+                    Some(at) => udt.fields[at].0.clone_from(to),
                     None if *if_exists => {}
                     None => return invalid(format!("Unkown field {from} in user type {keyspace}.{name}")),
                 }
             }
+            for (at, (field, _)) in udt.fields.iter().enumerate() {
+                if udt.fields[..at].iter().any(|(earlier, _)| earlier == field) {
+                    // Cassandra's text, which names the keyspace.
+                    return invalid(format!("Duplicate field name {field} in type {keyspace}"));
+                }
+            }
         }
         TypeChange::Type { .. } => return invalid("Altering field types is no longer supported".into()),
+    }
+    if udt == **old {
+        return Ok(None);
     }
     put(&mut schema, udt)?;
     changed(schema, "UPDATED", SchemaTarget::Type, keyspace, name)
@@ -136,7 +147,7 @@ pub(super) fn drop(
     }
     let tables = tables_with(&schema, keyspace, |column| column.ty.mentions_user_type(keyspace, name));
     if !tables.is_empty() {
-        return still(format!("tables {tables}"));
+        return still(format!("tables {}", tables.join(", ")));
     }
     if let Some(found) = schema.keyspaces.get_mut(keyspace) {
         Arc::make_mut(found).types.remove(name);
@@ -144,11 +155,30 @@ pub(super) fn drop(
     changed(schema, "DROPPED", SchemaTarget::Type, keyspace, name)
 }
 
-/// Returns a list of the tables with such a column, as text.
-fn tables_with(schema: &Schema, keyspace: &str, uses: impl Fn(&ColumnDef) -> bool) -> String {
-    let Some(found) = schema.keyspaces.get(keyspace) else { return String::new() };
+/// Checks that a field has a type of one cell, before the names in that type are resolved.
+fn check_field(ty: &TypeName) -> Result<(), Error> {
+    match ty {
+        TypeName::User(_) => invalid("A user type cannot contain non-frozen UDTs".into()),
+        TypeName::Native(CqlType::Counter) => invalid("A user type cannot contain counters".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Returns true if a column of the type would have a collection of many cells in each value.
+pub(super) fn has_open_field(ty: &CqlType) -> bool {
+    matches!(ty, CqlType::Udt(udt) if udt.fields.iter().any(|(_, field)| field.is_multi_cell()))
+}
+
+/// Returns the names of the tables with such a column.
+fn tables_with<'s>(schema: &'s Schema, keyspace: &str, uses: impl Fn(&ColumnDef) -> bool) -> Vec<&'s str> {
+    let Some(found) = schema.keyspaces.get(keyspace) else { return Vec::new() };
     let tables = found.tables.values().filter(|def| def.columns.iter().any(&uses));
-    let names: Vec<&str> = tables.map(|def| def.name.as_str()).collect();
+    tables.map(|def| def.name.as_str()).collect()
+}
+
+/// Returns a list of tables with their keyspace, as text.
+fn listed(keyspace: &str, tables: &[&str]) -> String {
+    let names: Vec<String> = tables.iter().map(|table| format!("{keyspace}.{table}")).collect();
     names.join(", ")
 }
 
@@ -201,19 +231,8 @@ fn qualified(ty: &TypeName, keyspace: &str) -> TypeName {
     }
 }
 
-/// Resolves the type of a column of a new table, or of a new column.
-pub(super) fn column_type(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
-    let ty = resolve(schema, keyspace, ty)?;
-    match &ty {
-        CqlType::Udt(udt) if udt.fields.iter().any(|(_, field)| field.is_multi_cell()) => {
-            invalid("Non-frozen UDTs with nested non-frozen collections are not supported".into())
-        }
-        _ => Ok(ty),
-    }
-}
-
 /// Resolves the names in a type, for a definition in `keyspace`.
-fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
+pub(super) fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
     let boxed = |inner: &TypeName| resolve(schema, keyspace, inner).map(Box::new);
     Ok(match ty {
         TypeName::Native(native) => native.clone(),

@@ -61,6 +61,21 @@ fn filled() -> Vec<Layout> {
         real("tables", 1, &tables, rows::tables),
         real("columns", 2, &COLUMNS, rows::columns),
         real(
+            "column_masks",
+            2,
+            &[
+                ("keyspace_name", "text"),
+                ("table_name", "text"),
+                ("column_name", "text"),
+                ("function_argument_nulls", "frozen<list<boolean>>"),
+                ("function_argument_types", TEXT_LIST),
+                ("function_argument_values", TEXT_LIST),
+                ("function_keyspace", "text"),
+                ("function_name", "text"),
+            ],
+            rows::column_masks,
+        ),
+        real(
             "dropped_columns",
             2,
             &[

@@ -13,14 +13,14 @@ pub(super) struct TableOption {
     pub(super) name: &'static str,
     /// CQL type.
     pub(super) ty: &'static str,
-    /// Value as CQL text if the table does not specify the option. `None`: null, which Cassandra
-    /// shows for options that are left at their default.
-    default: Option<&'static str>,
 }
 
-const fn option(name: &'static str, ty: &'static str, default: Option<&'static str>) -> TableOption {
-    TableOption { name, ty, default }
+const fn option(name: &'static str, ty: &'static str) -> TableOption {
+    TableOption { name, ty }
 }
+
+/// Options for which Cassandra shows null if a table does not specify them.
+const NULL_BY_DEFAULT: [&str; 4] = ["allow_auto_snapshot", "cdc", "incremental_backups", "memtable"];
 
 const TEXT_MAP: &str = "frozen<map<text, text>>";
 
@@ -28,38 +28,39 @@ const TEXT_MAP: &str = "frozen<map<text, text>>";
 /// `id` always come from the definition. The two read repair chances have no meaning any more, but
 /// drivers read them.
 pub(super) const ALL: [TableOption; 23] = [
-    option("additional_write_policy", "text", Some("'99p'")),
-    option("allow_auto_snapshot", "boolean", None),
-    option("bloom_filter_fp_chance", "double", Some("0.01")),
-    option("caching", TEXT_MAP, Some("{'keys': 'ALL', 'rows_per_partition': 'NONE'}")),
-    option("cdc", "boolean", None),
-    option("comment", "text", None),
-    option(
-        "compaction",
-        TEXT_MAP,
-        Some("{'class': 'SizeTieredCompactionStrategy', 'max_threshold': '32', 'min_threshold': '4'}"),
-    ),
-    option("compression", TEXT_MAP, Some("{'chunk_length_in_kb': '16', 'class': 'LZ4Compressor'}")),
-    option("crc_check_chance", "double", Some("1.0")),
-    option("dclocal_read_repair_chance", "double", Some("0.0")),
-    option("default_time_to_live", "int", None),
-    option("extensions", "frozen<map<text, blob>>", Some("{}")),
-    option("flags", "frozen<set<text>>", None),
-    option("gc_grace_seconds", "int", None),
-    option("id", "uuid", None),
-    option("incremental_backups", "boolean", None),
-    option("max_index_interval", "int", Some("2048")),
-    option("memtable", "text", None),
-    option("memtable_flush_period_in_ms", "int", Some("0")),
-    option("min_index_interval", "int", Some("128")),
-    option("read_repair", "text", Some("'BLOCKING'")),
-    option("read_repair_chance", "double", Some("0.0")),
-    option("speculative_retry", "text", Some("'99p'")),
+    option("additional_write_policy", "text"),
+    option("allow_auto_snapshot", "boolean"),
+    option("bloom_filter_fp_chance", "double"),
+    option("caching", TEXT_MAP),
+    option("cdc", "boolean"),
+    option("comment", "text"),
+    option("compaction", TEXT_MAP),
+    option("compression", TEXT_MAP),
+    option("crc_check_chance", "double"),
+    option("dclocal_read_repair_chance", "double"),
+    option("default_time_to_live", "int"),
+    option("extensions", "frozen<map<text, blob>>"),
+    option("flags", "frozen<set<text>>"),
+    option("gc_grace_seconds", "int"),
+    option("id", "uuid"),
+    option("incremental_backups", "boolean"),
+    option("max_index_interval", "int"),
+    option("memtable", "text"),
+    option("memtable_flush_period_in_ms", "int"),
+    option("min_index_interval", "int"),
+    option("read_repair", "text"),
+    option("read_repair_chance", "double"),
+    option("speculative_retry", "text"),
 ];
 
 /// Returns the defaults as cells, in the order of [`ALL`].
 pub(super) fn defaults() -> Vec<Option<Bytes>> {
-    ALL.iter().map(|option| option.default.and_then(|text| cell(option, text))).collect()
+    let default = |option: &TableOption| match option.name {
+        "dclocal_read_repair_chance" | "read_repair_chance" => Some("0.0"),
+        name if NULL_BY_DEFAULT.contains(&name) => None,
+        name => schema::stored_option(name).map(|option| option.default),
+    };
+    ALL.iter().map(|option| default(option).and_then(|text| cell(option, text))).collect()
 }
 
 /// Returns the options of a table as cells, in the order of [`ALL`].
@@ -77,17 +78,17 @@ pub(super) fn cells<'a>(
             "id" => Some(Bytes::copy_from_slice(def.id.as_bytes())),
             name => {
                 let given = options.other.get(name).and_then(|text| cell(option, text));
-                given.or_else(|| leveled_default(def, option)).or_else(|| default.clone())
+                given.or_else(|| own_default(def, option)).or_else(|| default.clone())
             }
         }
     })
 }
 
-/// Returns the default of a table with leveled compaction, if it differs from that of other tables.
-fn leveled_default(def: &TableDef, option: &TableOption) -> Option<Bytes> {
-    let is_leveled =
-        || def.options.other.get("compaction").is_some_and(|text| text.contains("LeveledCompaction"));
-    if option.name == "bloom_filter_fp_chance" && is_leveled() { cell(option, "0.1") } else { None }
+/// Returns the default of an option, if that of the table differs from that of other tables.
+fn own_default(def: &TableDef, option: &TableOption) -> Option<Bytes> {
+    let stored = schema::stored_option(option.name)?;
+    let text = def.options.default_of(stored);
+    if text == stored.default { None } else { cell(option, text) }
 }
 
 /// Returns a CQL `int`. Validation bounds these options far below its maximum.
@@ -108,16 +109,7 @@ fn cell(option: &TableOption, text: &str) -> Option<Bytes> {
     let value = read(text);
     match (option.ty, &value) {
         ("frozen<map<text, blob>>", _) => Some(value::encode_list(std::iter::empty()).into()),
-        (TEXT_MAP, Some(OptionValue::Map(pairs))) => {
-            let pairs = pairs.iter().filter_map(|(key, value)| Some((key.clone(), scalar(value)?)));
-            let mut pairs: BTreeMap<String, String> = pairs.collect();
-            complete(option.name, &mut pairs);
-            if let Some(class) = pairs.get_mut("class") {
-                *class = full_class(package(option.name), class);
-            }
-            Some(text_map(&pairs))
-        }
-        (TEXT_MAP, _) => None,
+        (TEXT_MAP, _) => cql::option_map(option.name, text).map(|pairs| text_map(&pairs)),
         // As a CQL word, `NEVER` would be in lower case.
         ("text", _) if !text.starts_with('\'') => Some(Bytes::copy_from_slice(text.as_bytes())),
         (ty, value) => {
@@ -125,30 +117,6 @@ fn cell(option: &TableOption, text: &str) -> Option<Bytes> {
             let text = value.as_ref().map_or_else(|| Some(text.to_owned()), scalar)?;
             value::parse_text(&column_type(ty), &text).ok().map(Bytes::from)
         }
-    }
-}
-
-/// Completes a map as Cassandra stores it: with its defaults, and current names of sub-options.
-fn complete(option: &str, pairs: &mut BTreeMap<String, String>) {
-    let default = |pairs: &mut BTreeMap<String, String>, name: &str, value: &str| {
-        pairs.entry(name.to_owned()).or_insert_with(|| value.to_owned());
-    };
-    if option == "compaction" && pairs.contains_key("class") {
-        default(pairs, "max_threshold", "32");
-        default(pairs, "min_threshold", "4");
-    }
-    if option != "compression" {
-        return;
-    }
-    for (old, name) in [("sstable_compression", "class"), ("chunk_length_kb", "chunk_length_in_kb")] {
-        if let Some(value) = pairs.remove(old) {
-            default(pairs, name, &value);
-        }
-    }
-    let is_off = pairs.remove("enabled").is_some_and(|enabled| !enabled.eq_ignore_ascii_case("true"));
-    match pairs.get("class") {
-        Some(class) if !is_off && !class.is_empty() => default(pairs, "chunk_length_in_kb", "16"),
-        _ => *pairs = BTreeMap::from([("enabled".to_owned(), "false".to_owned())]),
     }
 }
 
@@ -170,20 +138,6 @@ fn scalar(value: &OptionValue) -> Option<String> {
         OptionValue::String(s) => Some(s.clone()),
         OptionValue::Duration(_) | OptionValue::Null | OptionValue::Map(_) => None,
     }
-}
-
-fn package(option: &str) -> &'static str {
-    if option == "compression" {
-        "org.apache.cassandra.io.compress"
-    } else {
-        "org.apache.cassandra.db.compaction"
-    }
-}
-
-/// Returns a class name with its package, as Cassandra always shows it. Drivers compare these
-/// names.
-pub(super) fn full_class(package: &str, class: &str) -> String {
-    if class.contains('.') { class.to_owned() } else { format!("{package}.{class}") }
 }
 
 /// Serializes a `map<text, text>`.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::{Keyspace, RowChunks, Schema, VIRTUAL_KEYSPACES};
-use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, DroppedColumn, TableDef, UdtType, value};
+use schema::{
+    ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, CqlType, DroppedColumn, MaskArgument, TableDef,
+    UdtType, value,
+};
 
 use super::options::{self, text_map};
 
@@ -63,7 +66,9 @@ fn replication(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         options.insert("replication_factor".to_owned(), "1".to_owned());
     }
     let class = options.entry("class".to_owned()).or_insert_with(|| "SimpleStrategy".to_owned());
-    *class = options::full_class(LOCATOR, class);
+    if !class.contains('.') {
+        *class = format!("{LOCATOR}.{class}");
+    }
     options
 }
 
@@ -188,6 +193,42 @@ fn column_rows(def: Arc<TableDef>) -> impl Iterator<Item = Vec<SchemaRow>> {
     })
 }
 
+pub(super) fn column_masks(snapshot: &Snapshot) -> RowChunks {
+    Box::new(real_defs(snapshot).filter(|def| !def.masks.is_empty()).map(|def| {
+        let mut masked: Vec<&ColumnDef> =
+            def.columns.iter().filter(|column| def.masks.contains_key(&column.id)).collect();
+        masked.sort_by(|a, b| a.name.cmp(&b.name));
+        masked.into_iter().map(|column| mask_row(&def, column, &def.masks[&column.id])).collect()
+    }))
+}
+
+fn mask_row(def: &TableDef, column: &ColumnDef, mask: &ColumnMask) -> SchemaRow {
+    let nulls: Vec<[u8; 1]> =
+        mask.arguments.iter().map(|argument| [u8::from(argument.value.is_none())]).collect();
+    let types: Vec<String> = mask.arguments.iter().map(|argument| argument.ty.to_string()).collect();
+    let value = |argument: &MaskArgument| {
+        argument.value.as_ref().map_or_else(String::new, |value| match argument.ty.thawed() {
+            CqlType::Ascii | CqlType::Text => String::from_utf8_lossy(value).into_owned(),
+            ty => value::to_text(ty, value),
+        })
+    };
+    let values: Vec<String> = mask.arguments.iter().map(value).collect();
+    // As in Cassandra, a list that is empty is null.
+    let texts = |all: &[String]| {
+        (!all.is_empty()).then(|| value::encode_list(all.iter().map(String::as_bytes)).into())
+    };
+    vec![
+        text(&def.keyspace),
+        text(&def.name),
+        text(&column.name),
+        (!nulls.is_empty()).then(|| value::encode_list(nulls.iter().map(|null| &null[..])).into()),
+        texts(&types),
+        texts(&values),
+        text("system"),
+        text(&mask.function),
+    ]
+}
+
 pub(super) fn dropped_columns(snapshot: &Snapshot) -> RowChunks {
     Box::new(real_defs(snapshot).flat_map(|def| {
         let mut last: Option<String> = None;
@@ -215,22 +256,8 @@ fn dropped_row(def: &TableDef, dropped: &DroppedColumn) -> SchemaRow {
         text(&column.name),
         Some(Bytes::copy_from_slice(&(dropped.dropped_us / 1000).to_be_bytes())),
         text(kind),
-        text(&without_names(&column.ty).to_string()),
+        text(&column.ty.without_user_types().to_string()),
     ]
-}
-
-/// Returns the type with tuples in place of user types, which may have been dropped as well.
-fn without_names(ty: &CqlType) -> CqlType {
-    let boxed = |inner: &CqlType| Box::new(without_names(inner));
-    match ty {
-        CqlType::List(e) => CqlType::List(boxed(e)),
-        CqlType::Set(e) => CqlType::Set(boxed(e)),
-        CqlType::Map(k, v) => CqlType::Map(boxed(k), boxed(v)),
-        CqlType::Tuple(fields) => CqlType::Tuple(fields.iter().map(without_names).collect()),
-        CqlType::Udt(udt) => CqlType::Tuple(udt.fields.iter().map(|(_, ty)| without_names(ty)).collect()),
-        CqlType::Frozen(inner) => CqlType::Frozen(boxed(inner)),
-        scalar => scalar.clone(),
-    }
 }
 
 fn column_row(def: &TableDef, column: &ColumnDef) -> SchemaRow {

@@ -34,6 +34,7 @@ fn schema() -> Arc<Schema> {
         next_column_id: 4,
         data: None,
         dropped: Default::default(),
+        masks: Default::default(),
         options: TableOptions {
             comment: "it's".into(),
             default_time_to_live: 60,
@@ -118,7 +119,7 @@ fn check(table: (&str, &str), key: &[(&str, &str)], expected: &[(&str, &str)]) {
 #[test]
 fn definitions_are_valid_and_columns_sorted() {
     let tables = tables();
-    assert_eq!(tables.len(), 13);
+    assert_eq!(tables.len(), 14);
     for table in tables {
         table.def.validate().unwrap();
         let mut sorted = (*table.def).clone();

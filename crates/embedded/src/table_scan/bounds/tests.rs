@@ -32,6 +32,7 @@ fn def() -> TableDef {
         next_column_id: COLUMNS.len() as u32,
         data: None,
         dropped: Default::default(),
+        masks: Default::default(),
         options: TableOptions::default(),
     }
 }
