@@ -263,10 +263,10 @@ impl NeedKind {
                     NeedKind::ListAttachedOf
                 }
             },
+            // They need ALTER on the table, which only binding finds by the name of the index.
+            Statement::CreateIndex(_) | Statement::DropIndex(_) => return None,
             // Unsupported, and rejected for every role.
-            Statement::CreateIndex(_)
-            | Statement::DropIndex(_)
-            | Statement::CreateMaterializedView(_)
+            Statement::CreateMaterializedView(_)
             | Statement::AlterMaterializedView(_)
             | Statement::DropMaterializedView(_)
             | Statement::CreateFunction(_)

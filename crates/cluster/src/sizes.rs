@@ -228,6 +228,7 @@ mod tests {
             columns,
             dropped: BTreeMap::new(),
             masks: BTreeMap::new(),
+            indexes: Vec::new(),
             options: TableOptions::default(),
             data: None,
         };

@@ -20,6 +20,7 @@ fn table(columns: Vec<ColumnDef>, options: TableOptions) -> TableDef {
         data: None,
         dropped: Default::default(),
         masks: Default::default(),
+        indexes: Vec::new(),
         options,
     }
 }

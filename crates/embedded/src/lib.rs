@@ -10,6 +10,7 @@ mod current;
 mod ddl;
 mod execute;
 mod heavy_lane;
+mod index;
 mod locks;
 mod owned;
 mod plan;
@@ -28,7 +29,8 @@ use lanes::PerCore;
 use schema::Sharding;
 use storage::{Shard, StorageError, TableId};
 
-use crate::ddl::state::{Definitions, Snapshots};
+use crate::ddl::state::{Builds, Definitions, Snapshots};
+use crate::index::state::Indexes;
 use crate::locks::Locks;
 use crate::system::own_tables::OWN_TABLES;
 use crate::write::batch_log::BatchLog;
@@ -55,6 +57,8 @@ pub struct Embedded {
     definitions: Definitions,
     snapshots: Snapshots,
     batch_log: BatchLog,
+    indexes: Indexes,
+    builds: Builds,
     /// Latencies of the tables on this core.
     uses: system::table_uses::Uses,
     /// Event sink for panics of schema changes, and for the batches replayed after a crash.
@@ -124,11 +128,13 @@ impl Embedded {
                 definitions: Definitions::default(),
                 snapshots: Snapshots::of(dir),
                 batch_log: BatchLog::new(batches, replaying),
+                indexes: Indexes::default(),
+                builds: Builds::default(),
                 uses: system::table_uses::Uses::default(),
                 event_sink,
             });
             let schema = match lanes::current_core() {
-                0 => embedded.load_schema().await?,
+                0 => embedded.renew_indexes(embedded.load_schema().await?).await?,
                 _ => lanes::call(0, || async { Embedded::local().current.schema() }).await,
             };
             embedded
@@ -139,6 +145,9 @@ impl Embedded {
             embedded.current.replace(schema.clone());
             embedded
                 .configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
+            let indexed = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+            let indexed: Vec<_> = indexed.filter(|def| !def.indexes.is_empty()).cloned().collect();
+            embedded.indexes.adopt(&schema, &indexed);
             embedded.add_schema_tables();
             system::task_tables::register(&embedded);
             embedded.drop_leftovers(&schema);
@@ -147,7 +156,12 @@ impl Embedded {
                 for core in 0..shards as usize {
                     lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
                 }
-                lanes::call(0, async || drop(Embedded::local().batch_log.replaying.take())).await;
+                lanes::call(0, async || {
+                    let engine = Embedded::local();
+                    drop(engine.batch_log.replaying.take());
+                    engine.start_builds();
+                })
+                .await;
                 embedded.report_recovery(shards).await;
             }
             Ok(embedded)
@@ -219,9 +233,14 @@ impl Embedded {
         self.sharding
     }
 
+    /// Returns this core's engine. `None`: it is closed, because the server stops.
+    fn try_local() -> Option<Rc<Embedded>> {
+        ENGINES.with(Weak::upgrade).flatten()
+    }
+
     /// Returns this core's engine.
     fn local() -> Rc<Embedded> {
-        ENGINES.with(Weak::upgrade).flatten().expect("the engine is open on every core while statements run")
+        Embedded::try_local().expect("the engine is open on every core while statements run")
     }
 
     fn rc(&self) -> Rc<Embedded> {

@@ -18,7 +18,7 @@ use crate::bind::names::TableNames;
 use crate::bind::select::{SelectPlan, select};
 use crate::bind::term::{Binder, Counted};
 use crate::current::BoundTo;
-use crate::ddl::definition::{keyspace_of, no_keyspace, no_table, unsupported};
+use crate::ddl::definition::{indexes, keyspace_of, no_keyspace, no_table, unsupported};
 use crate::ddl::maintenance;
 use crate::heavy_lane::heavy;
 use crate::write::batch::check_kind;
@@ -381,7 +381,7 @@ impl Embedded {
                 (PlanKind::Scrub(def.clone(), columns), target(&def, Action::Alter), vec![def])
             }
             _ => {
-                let target = define_target(statement, used)?;
+                let target = define_target(&self.current.schema(), statement, used)?;
                 (PlanKind::Define(statement.clone(), used.map(str::to_owned)), target, Vec::new())
             }
         };
@@ -501,7 +501,11 @@ fn target(def: &TableDef, action: Action) -> StatementTarget {
     StatementTarget { keyspace: def.keyspace.clone(), table: Some(def.name.clone()), action }
 }
 
-fn define_target(statement: &Statement, used: Option<&str>) -> Result<StatementTarget, Error> {
+fn define_target(
+    schema: &Schema,
+    statement: &Statement,
+    used: Option<&str>,
+) -> Result<StatementTarget, Error> {
     let table = |name: &ast::QualifiedName, action| {
         Ok(StatementTarget { keyspace: keyspace_of(name, used)?, table: Some(name.name.clone()), action })
     };
@@ -518,6 +522,15 @@ fn define_target(statement: &Statement, used: Option<&str>) -> Result<StatementT
         Statement::CreateType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Create),
         Statement::AlterType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Alter),
         Statement::DropType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Drop),
+        Statement::CreateIndex(s) => {
+            let (keyspace, table) = (indexes::keyspace_of(s, used)?, Some(s.table.name.clone()));
+            Ok(StatementTarget { keyspace, table, action: Action::Alter })
+        }
+        Statement::DropIndex(s) => {
+            let keyspace = keyspace_of(&s.name, used)?;
+            let table = indexes::table_of(schema, &keyspace, &s.name.name).map(|def| def.name.clone());
+            Ok(StatementTarget { keyspace, table, action: Action::Alter })
+        }
         Statement::DropFunction(s) | Statement::DropAggregate(s) => {
             keyspace(&keyspace_of(&s.name, used)?, Action::Drop)
         }

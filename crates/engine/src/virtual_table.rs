@@ -106,6 +106,7 @@ impl VirtualTable {
             data: None,
             dropped: Default::default(),
             masks: Default::default(),
+            indexes: Vec::new(),
             columns,
             options: TableOptions::default(),
         };

@@ -24,14 +24,16 @@ impl Group {
     pub const DEFAULT: Group = Group(6);
     /// Connections that have not authenticated yet; under `USERS`.
     pub const DRIVER: Group = Group(7);
+    /// Building of indexes; under `SYSTEM`.
+    pub const INDEX: Group = Group(8);
 
     /// Number of groups that every server has. Groups created by [`crate::Lanes::create_group`]
     /// follow them.
-    pub(crate) const BUILT_IN: u32 = 8;
+    pub(crate) const BUILT_IN: u32 = 9;
 
     /// Returns true for the server's own work. All users share its tasks.
     pub(crate) fn is_of_server(self) -> bool {
-        self.0 < Group::DEFAULT.0
+        self.0 < Group::DEFAULT.0 || self == Group::INDEX
     }
 }
 

@@ -94,6 +94,7 @@ impl Registry {
             (Group::COMPACTION, Group::SYSTEM.0, "compaction", 100, Class::Batch),
             (Group::DEFAULT, Group::USERS.0, "default", 1000, Class::Normal),
             (Group::DRIVER, Group::USERS.0, "driver", 200, Class::Batch),
+            (Group::INDEX, Group::SYSTEM.0, "index", 100, Class::Batch),
         ];
         for (group, parent, name, shares, class) in built_in {
             let made = registry.create(Group(parent), &GroupSpec { class, ..GroupSpec::new(name, shares) });

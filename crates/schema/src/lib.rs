@@ -1,6 +1,7 @@
 //! CQL types, values, table definitions, key order and tokens. Defines columns and keys for all
 //! other crates. It knows no storage and no protocol.
 
+mod index;
 pub mod names;
 pub mod table;
 pub mod token;
@@ -8,6 +9,7 @@ pub mod types;
 pub mod value;
 mod weight;
 
+pub use index::{CLASS_OPTION, IndexDef, IndexedPart, is_storage_attached};
 pub use table::{
     ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, DefinitionError, DroppedColumn, KeyspaceDef,
     MaskArgument, STORED_OPTIONS, StoredOption, TTL_SECONDS_MAX, TableDef, TableOptions, stored_option,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::CqlType;
+use crate::{CqlType, IndexDef};
 
 pub use validate::{DefinitionError, NAME_CHARS_MAX, TTL_SECONDS_MAX};
 
@@ -186,6 +186,9 @@ pub struct TableDef {
     /// Masks of columns, by the number of the column.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub masks: BTreeMap<u32, ColumnMask>,
+    /// Its indexes, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<IndexDef>,
 }
 
 impl TableDef {
@@ -193,6 +196,22 @@ impl TableDef {
     /// step. Clients, permissions and schema rows still refer to [`TableDef::id`].
     pub fn data_id(&self) -> Uuid {
         self.data.unwrap_or(self.id)
+    }
+
+    /// Returns the identities under which storage keeps the data of the table and of its indexes.
+    pub fn all_data(&self) -> impl Iterator<Item = Uuid> {
+        [self.data_id()].into_iter().chain(self.indexes.iter().map(|index| index.data))
+    }
+
+    /// Returns the table with other data, `data`. Indexes have to be built for it, in data that
+    /// `index_data` names.
+    #[must_use]
+    pub fn with_data(&self, data: Uuid, mut index_data: impl FnMut() -> Uuid) -> TableDef {
+        let mut new = TableDef { data: Some(data), ..self.clone() };
+        for index in &mut new.indexes {
+            (index.data, index.is_built) = (index_data(), false);
+        }
+        new
     }
 
     /// Returns the partition key columns in order. Visits only these, because `columns` is sorted.

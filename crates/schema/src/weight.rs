@@ -3,6 +3,7 @@
 //! A definition contains the user types that it uses in full. They are counted at each use: a
 //! schema that was read from its rows shares nothing.
 
+use crate::index::IndexDef;
 use crate::table::{ColumnDef, ColumnMask, KeyspaceDef, TableDef};
 use crate::types::{CqlType, UdtType};
 
@@ -55,6 +56,12 @@ impl Weight {
         self.name(&def.name);
         self.name(&def.options.comment);
         self.options(&def.options.other);
+        for index in &def.indexes {
+            self.add(size_of::<IndexDef>() as u64);
+            self.name(&index.name);
+            self.name(&index.column);
+            self.options(&index.options);
+        }
         let dropped = def.dropped.values().map(|dropped| &dropped.column);
         for column in def.columns.iter().chain(dropped) {
             if self.is_over() {

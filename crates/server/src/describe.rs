@@ -128,6 +128,8 @@ enum Item {
     /// A table of the server.
     OwnTable(Arc<TableDef>),
     Type(Arc<UdtType>),
+    /// An index of a table, by its number.
+    Index(Arc<TableDef>, usize),
     /// Roles, grants and levels.
     Access(Box<AccessSchema>),
 }
@@ -164,6 +166,7 @@ impl Item {
             Item::Table(def) | Item::OwnTable(def) => Box::new(std::iter::once(of_table(def))),
             Item::OwnKeyspace(_) => Box::new(std::iter::once(1)),
             Item::Type(udt) => Box::new(std::iter::once(of_type(udt))),
+            Item::Index(..) => Box::new(std::iter::once(1)),
             // Their number has no small bound.
             Item::Access(_) => Box::new(std::iter::once(INLINE_PARTS + 1)),
         }
@@ -171,7 +174,6 @@ impl Item {
 
     /// Returns the rows: a keyspace before its contents, types before the tables that use them.
     fn elements(&self, with_internals: bool) -> Box<dyn Iterator<Item = Element<'_>> + Send + '_> {
-        let table = move |def| Text::Table { def, with_internals };
         match self {
             Item::Keyspace { keyspace, only } => {
                 let name = &*keyspace.def.name;
@@ -181,7 +183,7 @@ impl Item {
                     let types = types_in_order(keyspace).into_iter().map(|udt| type_element(udt));
                     let mut tables: Vec<_> = keyspace.tables.values().collect();
                     tables.sort_by_key(|def| caseless(&def.name));
-                    types.chain(tables.into_iter().map(move |def| table_element(def, table(def))))
+                    types.chain(tables.into_iter().flat_map(move |def| table_elements(def, with_internals)))
                 });
                 Box::new(std::iter::once(own).chain(inside))
             }
@@ -191,7 +193,8 @@ impl Item {
                 name: name.into(),
                 text: Text::OwnKeyspace(name),
             })),
-            Item::Table(def) => Box::new(std::iter::once(table_element(def, table(def)))),
+            Item::Table(def) => Box::new(table_elements(def, with_internals)),
+            Item::Index(def, at) => Box::new(std::iter::once(index_element(def, *at))),
             Item::OwnTable(def) => Box::new(std::iter::once(table_element(def, Text::OwnTable(def)))),
             Item::Type(udt) => Box::new(std::iter::once(type_element(udt))),
             Item::Access(access) => Box::new(access.statements().map(|statement| Element {
@@ -243,7 +246,7 @@ impl Described {
             DescribeTarget::Type(name) => vec![self.user_type(name, check)?],
             DescribeTarget::Function(name) => return Err(self.not_found("User defined function", name)),
             DescribeTarget::Aggregate(name) => return Err(self.not_found("User defined aggregate", name)),
-            DescribeTarget::Index(name) => return Err(self.not_found("Table for existing index", name)),
+            DescribeTarget::Index(name) => vec![self.index(name, check)?],
             DescribeTarget::MaterializedView(name) => return Err(self.not_found("Materialized view", name)),
             DescribeTarget::Named(name) => self.named(name, check)?,
         };
@@ -373,6 +376,19 @@ impl Described {
         }
     }
 
+    fn index(&self, name: &QualifiedName, check: &Check<'_>) -> Result<Item, Error> {
+        let keyspace = self.keyspace_of(name).ok_or_else(no_keyspace)?;
+        check(keyspace)?;
+        let tables = self.schema.keyspaces.get(keyspace).into_iter().flat_map(|k| k.tables.values());
+        let mut found = tables.filter_map(|def| {
+            let at = def.indexes.iter().position(|index| index.name == name.name)?;
+            Some(Item::Index(def.clone(), at))
+        });
+        found.next().ok_or_else(|| {
+            Error::Invalid(format!("Table for existing index '{}' not found in '{keyspace}'", name.name))
+        })
+    }
+
     fn user_type(&self, name: &QualifiedName, check: &Check<'_>) -> Result<Item, Error> {
         let keyspace = self.keyspace_of(name).ok_or_else(no_keyspace)?;
         check(keyspace)?;
@@ -392,6 +408,9 @@ impl Described {
             Err(error @ Error::Unauthorized(_)) => return Err(error),
             // The role sees the keyspace, or there is no keyspace to search.
             Err(_) => {}
+        }
+        if let Ok(item) = self.index(name, check) {
+            return Ok(vec![item]);
         }
         match self.keyspace_of(name) {
             Some(keyspace) => Err(match self.exists(keyspace) {
@@ -472,6 +491,17 @@ fn level<'a>(udt: &'a UdtType, levels: &mut BTreeMap<&'a str, usize>) -> usize {
 
 fn type_element(udt: &UdtType) -> Element<'_> {
     Element { keyspace: &udt.keyspace, kind: "type", name: (&*udt.name).into(), text: Text::Type(udt) }
+}
+
+/// Returns the rows of a table and of its indexes.
+fn table_elements(def: &TableDef, with_internals: bool) -> impl Iterator<Item = Element<'_>> {
+    let indexes = (0..def.indexes.len()).map(|at| index_element(def, at));
+    std::iter::once(table_element(def, Text::Table { def, with_internals })).chain(indexes)
+}
+
+fn index_element(def: &TableDef, at: usize) -> Element<'_> {
+    let (name, text) = ((&*def.indexes[at].name).into(), Text::Index(def, at));
+    Element { keyspace: &def.keyspace, kind: "index", name, text }
 }
 
 fn table_element<'a>(def: &'a TableDef, text: Text<'a>) -> Element<'a> {

@@ -34,7 +34,7 @@ pub use compaction::scrub::Scrubbed;
 pub use env::LocalBoxFuture;
 pub use error::StorageError;
 pub use event::{Event, EventSink, FlushReason, Named, Recovery};
-pub use jobs::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskKind};
+pub use jobs::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskGuard, TaskKind};
 pub use manifest::layout::IGNORE_MSB;
 pub use model::cells::Cells;
 pub use model::encoded::{decode_mutations, encode_mutations};

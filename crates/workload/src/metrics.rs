@@ -92,11 +92,12 @@ const LANES: [Metric<Usage>; 17] = [
 
 /// Background work of the server, which belongs to no level. Its CPU and disk traffic are exported
 /// alongside those of the levels.
-pub(crate) const SYSTEM: [(&str, Group); 4] = [
+pub(crate) const SYSTEM: [(&str, Group); 5] = [
     ("control", Group::CONTROL),
     ("log", Group::LOG),
     ("flush", Group::FLUSH),
     ("compaction", Group::COMPACTION),
+    ("index", Group::INDEX),
 ];
 
 fn seconds(ns: u64) -> f64 {

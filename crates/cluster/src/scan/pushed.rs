@@ -200,6 +200,7 @@ mod tests {
             data: None,
             dropped: Default::default(),
             masks: Default::default(),
+            indexes: Vec::new(),
         };
         ClusterTable::of(def, opaque.to_vec())
     }

@@ -274,6 +274,7 @@ mod tests {
             data: None,
             dropped: Default::default(),
             masks: Default::default(),
+            indexes: Vec::new(),
         };
         let table = ClusterTable::of(def, opaque.to_vec());
         let scan = TableScan {

@@ -327,6 +327,7 @@ fn schema() -> Schema {
         data: None,
         dropped: Default::default(),
         masks: Default::default(),
+        indexes: Vec::new(),
     };
     let keyspace = KeyspaceDef { name: "ks".into(), replication: Default::default(), durable_writes: true };
     let tables = [("t".to_owned(), Arc::new(def))].into();

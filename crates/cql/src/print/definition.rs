@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter, Write};
 
 use schema::{
-    ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, CqlType, KeyspaceDef, MaskArgument, TableDef,
-    UdtType, value,
+    CLASS_OPTION, ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, CqlType, IndexDef, KeyspaceDef,
+    MaskArgument, TableDef, UdtType, value,
 };
 
 use super::data::ordering;
@@ -42,6 +42,11 @@ pub fn virtual_table(def: &TableDef) -> String {
         write!(f, "comment = {};\n*/", Quoted(&def.options.comment))
     })
     .to_string()
+}
+
+/// Returns `CREATE INDEX …;` on one line.
+pub fn create_index(table: &TableDef, index: &IndexDef) -> String {
+    AsCql(|f: &mut Formatter<'_>| secondary_index(f, table, index)).to_string()
 }
 
 /// Returns `CREATE KEYSPACE …;` on one line.
@@ -163,6 +168,28 @@ fn dropped_columns(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+fn secondary_index(f: &mut Formatter<'_>, table: &TableDef, index: &IndexDef) -> fmt::Result {
+    let (class, target) = (index.options.get(CLASS_OPTION), index.part.of(&index.column));
+    write!(
+        f,
+        "CREATE {}INDEX {} ON {}.{} ({target})",
+        if class.is_some() { "CUSTOM " } else { "" },
+        Identifier(&index.name),
+        Identifier(&table.keyspace),
+        Identifier(&table.name)
+    )?;
+    if let Some(class) = class {
+        write!(f, " USING {}", Quoted(class))?;
+    }
+    let others = index.options.iter().filter(|(name, _)| *name != CLASS_OPTION && *name != "target");
+    for (at, (name, value)) in others.enumerate() {
+        let before = if at == 0 { " WITH OPTIONS = {" } else { ", " };
+        write!(f, "{before}{}: {}", Quoted(name), Quoted(value))?;
+    }
+    let has_options = index.options.len() > 2;
+    f.write_str(if has_options { "};" } else { ";" })
 }
 
 fn keyspace(f: &mut Formatter<'_>, def: &KeyspaceDef) -> fmt::Result {

@@ -21,7 +21,7 @@ use crate::words::Identifier;
 use parts::{IfExists, Secrets};
 
 pub use definition::{
-    create_keyspace, create_table, create_table_with_internals, create_type, virtual_table,
+    create_index, create_keyspace, create_table, create_table_with_internals, create_type, virtual_table,
 };
 pub use table_options::option_map;
 

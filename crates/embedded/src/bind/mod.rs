@@ -6,6 +6,7 @@ pub(crate) mod choice;
 pub(crate) mod elements;
 pub(crate) mod expression;
 pub(crate) mod filter;
+pub(crate) mod indexed;
 pub(crate) mod json;
 pub(crate) mod names;
 pub(crate) mod projection;

@@ -87,6 +87,7 @@ mod tests {
             data: None,
             dropped: Default::default(),
             masks: Default::default(),
+            indexes: Vec::new(),
             options: TableOptions::default(),
         });
         let names = TableNames::of(def);

@@ -11,6 +11,7 @@ use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
 use crate::bind::choice::Choice;
+use crate::bind::indexed::{IndexUse, choose};
 use crate::bind::names::TableNames;
 use crate::bind::projection::{Projection, columns_in, group_by, selected};
 use crate::bind::restrict::{NEEDS_FILTERING, Purpose, Restrictions, restrict};
@@ -41,6 +42,8 @@ pub(crate) struct SelectPlan {
     /// The only column of a SELECT JSON, whose texts are made of the other columns.
     pub(crate) json: Option<Columns>,
     pub(crate) restrictions: Restrictions,
+    /// Index that finds the rows. `None`: all of the named partitions are read.
+    pub(crate) index: Option<IndexUse>,
     pub(crate) limits: RowLimits,
     pub(crate) order: RowOrder,
     /// True for DISTINCT: one row per partition, of key and static columns.
@@ -151,7 +154,11 @@ pub(crate) fn select(
     let purpose = match is_virtual {
         true => Purpose::Virtual,
         false => {
-            Purpose::Select { statics: selects_statics(def, select), allow_filtering: select.allow_filtering }
+            Purpose::Select {
+                statics: selects_statics(def, select),
+                // With indexes, `choose` decides what needs it.
+                allow_filtering: select.allow_filtering || !def.indexes.is_empty(),
+            }
         }
     };
     let restrictions = restrict(names, &select.relations, binder, purpose)?;
@@ -173,6 +180,11 @@ pub(crate) fn select(
     };
     let per_partition = limit("[per_partition_limit]", &select.per_partition_limit)?;
     let limit = limit("[limit]", &select.limit)?;
+    let index = if is_virtual {
+        None
+    } else {
+        choose(def, &restrictions, select.allow_filtering, !select.order_by.is_empty())?
+    };
     let order = order(names, select, &restrictions)?;
     if restrictions.partition.is_empty() && restrictions.names_rows() && !select.allow_filtering {
         return Err(Error::Invalid(NEEDS_FILTERING.into()));
@@ -198,6 +210,7 @@ pub(crate) fn select(
         columns,
         json: select.json.then(|| json_column(def)),
         restrictions,
+        index,
         limits: RowLimits { all: limit, per_partition },
         order,
         distinct: select.distinct,

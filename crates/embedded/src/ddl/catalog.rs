@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cql::ast::{self, Statement};
-use engine::{Error, Guardrail, Guardrails, ParsedTree, Schema, SchemaChange, StatementOutcome, Warnings};
+use engine::{
+    Error, Guardrail, Guardrails, ParsedTree, Schema, SchemaChange, SchemaTarget, StatementOutcome, Warnings,
+};
 use schema::TableDef;
 use storage::{DroppedCells, Event, Mutation, TableId};
 
@@ -41,6 +43,16 @@ impl Defined {
         let edits = rows::edits(now, &step.schema);
         let changed = rows::changed_tables(now, &step.schema).into();
         Defined { step, edits, changed }
+    }
+
+    /// Returns true if it changes a definition.
+    pub(crate) fn has_edits(&self) -> bool {
+        !self.edits.is_empty()
+    }
+
+    /// Returns the schema after the change.
+    pub(crate) fn into_schema(self) -> Schema {
+        self.step.schema
     }
 }
 
@@ -155,7 +167,14 @@ impl Embedded {
                     let schema = engine.current.schema();
                     let revived = definition::revived(&schema, &statement, keyspace.as_deref());
                     if revived.columns.is_empty() || revived == purged {
-                        return engine.define_here(statement, keyspace).await;
+                        let defined = engine.define_here(statement, keyspace).await;
+                        drop(guard);
+                        if let Ok(StatementOutcome::SchemaChange(change)) = &defined
+                            && change.target == SchemaTarget::Table
+                        {
+                            engine.wait_for_builds(&change.keyspace, &change.name).await;
+                        }
+                        return defined;
                     }
                     // A statement that is refused costs no compaction.
                     let now_us = engine.timestamps.next().now_us;
@@ -255,20 +274,23 @@ impl Embedded {
     /// Writes a change to the log. From then on a start loads it.
     pub(crate) async fn write_change(&self, Defined { step, edits, .. }: &mut Defined) -> Result<(), Error> {
         let mut edits = std::mem::take(edits);
-        edits.push((rows::FORMAT.to_vec(), Some(vec![rows::FORMAT_VERSION])));
+        edits.push((rows::FORMAT.to_vec(), Some(vec![rows::format_of(&step.schema)])));
         edits.push((rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec())));
         self.write_rows(edits).await
     }
 
     /// Makes every core adopt a change, and drops unused data.
     async fn spread(&self, Defined { step, changed, .. }: Defined) -> Result<StatementOutcome, Error> {
-        let DefinitionStep { schema, change, dropped } = step;
-        let data = dropped.iter().map(|def| TableId(def.data_id().as_u128()));
-        let (schema, dropped): (_, Arc<[TableId]>) = (Arc::new(schema), data.collect());
+        let dropped: Arc<[TableId]> = step.dropped_data().map(|data| TableId(data.as_u128())).collect();
+        let DefinitionStep { schema, change, .. } = step;
+        let schema = Arc::new(schema);
         for core in 0..lanes::cores() {
             let (schema, change, changed) = (schema.clone(), change.clone(), changed.clone());
-            let adopt =
-                move || async move { Embedded::local().adopt(schema, &changed, change.as_ref()).await };
+            let adopt = move || async move {
+                if let Some(engine) = Embedded::try_local() {
+                    engine.adopt(schema, &changed, change.as_ref()).await;
+                }
+            };
             lanes::call(core, adopt).await;
         }
         // Drop the data only now: a statement that finds it dropped is bound again, and must find
@@ -299,6 +321,11 @@ impl Embedded {
             self.shard.configure(table, storage_options::of_table(def));
             self.shard.describe(table, layouts(def));
             self.shard.forget_columns(table, dropped_columns(def));
+            for index in &def.indexes {
+                let data = TableId(index.data.as_u128());
+                self.shard.name(data, format!("{}.{}", def.keyspace, index.name).into());
+                self.shard.configure(data, storage_options::of_index(def));
+            }
         }
     }
 
@@ -306,7 +333,8 @@ impl Embedded {
     /// drop on this core.
     pub(crate) fn drop_leftovers(&self, schema: &Schema) {
         let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-        let mut known: HashSet<TableId> = tables.map(|def| TableId(def.data_id().as_u128())).collect();
+        let mut known: HashSet<TableId> =
+            tables.flat_map(|def| def.all_data()).map(|data| TableId(data.as_u128())).collect();
         known.extend(OWN_TABLES.map(|(table, _)| table));
         let mut unknown = self.shard.tables();
         unknown.retain(|table| !known.contains(table));
@@ -326,6 +354,7 @@ impl Embedded {
 
     /// Adopts a new schema on this core.
     async fn adopt(&self, schema: Arc<Schema>, changed: &[Arc<TableDef>], change: Option<&SchemaChange>) {
+        self.indexes.adopt(&schema, changed);
         let before = self.current.replace(schema);
         // The last core frees the old schema, which takes long if there are many tables.
         lanes::heavy(lanes::current_group(), async move { drop(before) }).detach();

@@ -3,6 +3,7 @@
 
 mod dropped;
 mod functions;
+pub(crate) mod indexes;
 mod keyspaces;
 mod masks;
 mod replication;
@@ -43,6 +44,8 @@ pub(crate) fn apply(
         S::CreateType(create) => types::create(schema, create, &keyspace_of(&create.name, used)?),
         S::AlterType(alter) => types::alter(schema, alter, &keyspace_of(&alter.name, used)?),
         S::DropType(drop) => types::drop(schema, drop, &keyspace_of(&drop.name, used)?),
+        S::CreateIndex(create) => indexes::create(schema, create, used),
+        S::DropIndex(drop) => indexes::drop(schema, drop, &keyspace_of(&drop.name, used)?),
         S::DropFunction(drop) => functions::drop("Function", drop, &keyspace_of(&drop.name, used)?),
         S::DropAggregate(drop) => functions::drop("Aggregate", drop, &keyspace_of(&drop.name, used)?),
         S::DropTrigger(drop) => functions::drop_trigger(drop, &keyspace_of(&drop.table, used)?),

@@ -2,6 +2,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod definition;
+pub(crate) mod index_build;
 pub(crate) mod maintenance;
 pub(crate) mod restore;
 pub(crate) mod snapshot;

@@ -43,7 +43,7 @@ impl Embedded {
             let (from, keyspace, table) = (from.to_owned(), keyspace.to_owned(), table.to_owned());
             lanes::call(0, move || async move {
                 let engine = Embedded::local();
-                let _guard = engine.definitions.lock().await;
+                let guard = engine.definitions.lock().await;
                 let snapshot = engine.schema_of(&from).await?;
                 let now = engine.current.schema();
                 let data = term::random_uuid();
@@ -62,7 +62,10 @@ impl Embedded {
                 engine.definitions.forget_bytes();
                 // If this fails, its record may be in the log nevertheless. The next start then
                 // drops one of the two data identities.
-                engine.make_or_stop(Defined::new(&now, step)).await.map(|_| ())
+                engine.make_or_stop(Defined::new(&now, step)).await?;
+                drop(guard);
+                engine.wait_for_builds(&keyspace, &table).await;
+                Ok(())
             })
             .await
         })
@@ -142,7 +145,7 @@ fn restored(
     let old = from.tables.get(table).ok_or_else(missing)?;
     if let Some(def) = now.table(keyspace, table) {
         check_columns(def, old)?;
-        let new = TableDef { data: Some(data), ..TableDef::clone(def) };
+        let new = def.with_data(data, term::random_uuid);
         return Ok(with_table(now, new, None, vec![def.clone()]));
     }
     let mut schema = now.clone();
@@ -177,7 +180,7 @@ fn restored(
         table_id: has_keyspace.then_some(old.id),
     };
     schema.version = data;
-    let new = TableDef { data: Some(data), ..TableDef::clone(old) };
+    let new = old.with_data(data, term::random_uuid);
     Ok(with_table(&schema, new, Some(change), Vec::new()))
 }
 
@@ -191,7 +194,7 @@ pub(crate) fn with_table(
     let mut schema = now.clone();
     let keyspace = schema.keyspaces.get_mut(&def.keyspace).expect("the caller checked the keyspace");
     Arc::make_mut(keyspace).tables.insert(def.name.clone(), Arc::new(def));
-    DefinitionStep { schema, change, dropped }
+    DefinitionStep { schema, change, dropped, dropped_indexes: Vec::new() }
 }
 
 /// Checks that every value of the snapshot is valid for the column of the same name, and belongs to

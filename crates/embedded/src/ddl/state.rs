@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use crate::locks::keyed::{KeyGuard, KeyedLock};
 
 /// Most bytes of all definitions, unless the caller sets them.
@@ -44,6 +46,14 @@ impl Definitions {
     }
 }
 
+/// Builds in flight (core 0 only).
+#[derive(Default)]
+pub(crate) struct Builds {
+    pub(super) is_running: Cell<bool>,
+    /// Statements that wait for an index, by its data.
+    pub(super) waiting: RefCell<Vec<(Uuid, lanes::sync::oneshot::Sender<()>)>>,
+}
+
 /// Configuration of automatic snapshots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AutoSnapshot {
@@ -59,7 +69,7 @@ pub struct AutoSnapshot {
 #[derive(Default)]
 pub(crate) struct Snapshots {
     /// Data folder. `None`: all data is in memory.
-    pub(super) dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
     /// Configuration of automatic snapshots (core 0 only).
     pub(super) auto: Cell<AutoSnapshot>,
     /// Serializes snapshots, from the cut to the last file (core 0 only). Lock definitions first.

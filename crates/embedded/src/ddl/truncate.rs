@@ -27,10 +27,14 @@ impl Embedded {
     pub(crate) async fn truncate(def: Arc<TableDef>) -> Result<StatementOutcome, Error> {
         let truncate = move || async move {
             let engine = Embedded::local();
-            let _guard = engine.definitions.lock().await;
+            let guard = engine.definitions.lock().await;
             let now = engine.current.schema();
             let data = term::random_uuid();
-            engine.change(async move { emptied(&now, &def, data).map(Some) }).await
+            let (keyspace, table) = (def.keyspace.clone(), def.name.clone());
+            let emptied = engine.change(async move { emptied(&now, &def, data).map(Some) }).await;
+            drop(guard);
+            engine.wait_for_builds(&keyspace, &table).await;
+            emptied
         };
         lanes::call(0, truncate).await
     }
@@ -40,7 +44,7 @@ impl Embedded {
 fn emptied(now: &Schema, def: &TableDef, data: Uuid) -> Result<Defined, Error> {
     let table = now.table(&def.keyspace, &def.name).filter(|table| table.id == def.id);
     let Some(table) = table else { return Err(Error::Stale) };
-    let new = TableDef { data: Some(data), ..TableDef::clone(table) };
+    let new = table.with_data(data, term::random_uuid);
     let step = with_table(now, new, None, vec![table.clone()]);
     Ok(Defined::new(now, step))
 }

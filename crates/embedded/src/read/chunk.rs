@@ -31,6 +31,8 @@ pub(crate) struct Chunk {
     pub(crate) ends: Ends,
     /// Dead rows and partitions skipped for this page, or for this part of a scan.
     pub(crate) dead: u64,
+    /// Rows that have passed the filters.
+    pub(super) passed: u64,
     /// Rows looked at that are not in the count of the statement yet, and their bytes.
     pub(super) looked_at: (u64, u64),
     /// Clustering key of each row and the end of its cells, if a merge needs them.
@@ -108,6 +110,7 @@ impl Chunk {
             bytes_max,
             ends,
             dead: 0,
+            passed: 0,
             looked_at: (0, 0),
             places: None,
             grants: Grants::of(None),
@@ -167,6 +170,7 @@ impl Chunk {
         source: &RowSource<'_>,
         per_partition: u32,
     ) -> Result<Option<bool>, Error> {
+        self.passed += 1;
         let clustering = source.row.map_or(&[][..], |row| row.clustering());
         if let Some(group) = self.group.as_mut().filter(|group| groups.begins_with(group, clustering)) {
             return groups.add(group, source).map(|()| None);
@@ -267,6 +271,7 @@ impl Chunk {
 
     /// Counts a row whose cells follow.
     pub(crate) fn begin_row(&mut self) {
+        self.passed += 1;
         self.of_partition += 1;
         self.left -= 1;
         self.rows.count += 1;

@@ -1,5 +1,6 @@
 //! Running a SELECT.
 
+pub(crate) mod by_index;
 pub(crate) mod chunk;
 pub(crate) mod json_rows;
 pub(crate) mod ordered;

@@ -15,6 +15,8 @@ use crate::bind::projection::Projection;
 use crate::bind::show::RowSource;
 use crate::bind::slice::{Range, is_in};
 use crate::heavy_lane::heavy;
+use crate::index::cursor::Probe;
+use crate::read::by_index::PartitionKey;
 use crate::read::chunk::Chunk;
 use crate::read::row_answer::{self, units_of_row};
 use crate::{Embedded, storage_error};
@@ -53,6 +55,8 @@ pub(crate) struct Slice {
     pub(crate) bypass_cache: bool,
     /// Count of the rows that it reads.
     pub(crate) reads: Arc<Reads>,
+    /// Value to look up in an index. `None`: all rows are read.
+    pub(crate) probe: Option<Arc<Probe>>,
 }
 
 /// Partition that is being read in chunks.
@@ -91,7 +95,7 @@ enum Shown {
 impl Slice {
     /// Reads one partition after a row, on the core that owns it. Returns true if it was read to
     /// its end.
-    async fn one(
+    pub(super) async fn one(
         &self,
         shard: &Rc<Shard>,
         token: i64,
@@ -105,7 +109,7 @@ impl Slice {
     }
 
     /// Closes the last group of a partition.
-    fn close_group(&self, chunk: &mut Chunk) -> Result<(), Error> {
+    pub(super) fn close_group(&self, chunk: &mut Chunk) -> Result<(), Error> {
         self.projection.groups().map_or(Ok(()), |groups| chunk.close_group(groups))
     }
 
@@ -118,10 +122,32 @@ impl Slice {
         after: Option<Bytes>,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
-        let table = TableId(self.def.data_id().as_u128());
         chunk.last.clone_from(&after);
-        let (mut found, mut head) = (after.is_some(), None);
-        for (start, end) in self.ranges_after(after.as_ref()) {
+        if let Some(probe) = self.probe.as_ref().filter(|probe| probe.names_rows) {
+            return self
+                .rows_by_index(shard, probe, PartitionKey { token, key }, after.as_ref(), chunk)
+                .await;
+        }
+        let mut read = PartitionRead { found: after.is_some(), ..PartitionRead::default() };
+        let ranges = self.ranges_after(after.as_ref());
+        let ended = self.over(shard, token, key, &ranges, &mut read, chunk).await?;
+        Ok(ended.unwrap_or(true))
+    }
+
+    /// Reads ranges of one partition. Returns `Some` if no more of it are wanted: true if it was
+    /// read to its end.
+    pub(super) async fn over(
+        &self,
+        shard: &Rc<Shard>,
+        token: i64,
+        key: &Bytes,
+        ranges: &[Between<'_>],
+        part: &mut PartitionRead,
+        chunk: &mut Chunk,
+    ) -> Result<Option<bool>, Error> {
+        let table = TableId(self.def.data_id().as_u128());
+        let PartitionRead { head, found } = part;
+        for &(start, end) in ranges {
             let (start, end) = (start.map(Bytes::copy_from_slice), end.map(Bytes::copy_from_slice));
             // Request one row more than fits, to find out if there are more.
             let rows = (chunk.left.min(self.per_partition) as usize).saturating_add(1).min(CHUNK_ROWS_MAX);
@@ -135,16 +161,14 @@ impl Slice {
                     lanes::yield_now().await;
                 }
                 let read = shard.read_slice(table, token, key, &piece, self.now_s).wait().await;
-                let Some(sliced) = read.map_err(storage_error)? else { return Ok(true) };
+                let Some(sliced) = read.map_err(storage_error)? else { return Ok(Some(true)) };
                 // Rows merged by storage. The handling of each row is counted in addition.
                 let _ = lanes::spend(sliced.view.stored() as u32);
                 let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.reversed);
                 let head = head.get_or_insert_with(|| sliced.view.clone());
-                if let Some(whole) = self
-                    .rows(OpenPartition { token, key, view: head, between: false }, rows, &mut found, chunk)
-                    .await?
-                {
-                    return Ok(whole);
+                let open = OpenPartition { token, key, view: head, between: false };
+                if let Some(whole) = self.rows(open, rows, found, chunk).await? {
+                    return Ok(Some(whole));
                 }
                 match sliced.next {
                     // If most rows are dead, a small LIMIT would request the rest two rows at a
@@ -153,16 +177,15 @@ impl Slice {
                         let rows = piece.rows.saturating_mul(2).min(CHUNK_ROWS_MAX);
                         piece = storage::Slice { rows, ..piece.behind(last) };
                     }
-                    None if found || !self.whole => break,
+                    None if *found || !self.whole => break,
                     None => {
-                        return self
-                            .statics_alone(OpenPartition { token, key, view: head, between: false }, chunk)
-                            .await;
+                        let open = OpenPartition { token, key, view: head, between: false };
+                        return self.statics_alone(open, chunk).await.map(Some);
                     }
                 }
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// Reads one partition as [`Slice::one`] does, from any core.

@@ -205,6 +205,10 @@ impl Reading {
         let is_one_group = plan.projection.group_of_all().is_some();
         let filters =
             plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
+        let restrictions = &plan.restrictions;
+        let probe = plan.index.map(|index| index.probe(&plan.def, restrictions, values)).transpose()?;
+        // Entries that name rows find no partition without rows.
+        let whole = whole && probe.as_ref().is_none_or(|probe| !probe.names_rows);
         let slice = Slice {
             def: plan.def.clone(),
             projection: plan.bound_projection(values)?,
@@ -217,6 +221,7 @@ impl Reading {
             now_s,
             bypass_cache: plan.bypass_cache,
             reads,
+            probe: probe.map(Arc::new),
         };
         let tokens = Tokens::of(&plan.restrictions.tokens, values)?;
         let keys = match plan.restrictions.partition.is_empty() {

@@ -21,10 +21,10 @@ use crate::{Embedded, storage_error};
 /// portion runs to its end even if the client is gone.
 const PORTION_ROWS_MAX: u32 = 5000;
 pub(crate) const PORTION_BYTES_MAX: usize = 256 << 10;
-const PORTION_PARTITIONS_MAX: u32 = 10_000;
+pub(super) const PORTION_PARTITIONS_MAX: u32 = 10_000;
 
 /// Work units of a partition without its rows.
-const PARTITION_UNITS: u32 = 2;
+pub(super) const PARTITION_UNITS: u32 = 2;
 
 /// Rows of a chunk of a wide partition that are charged as merged, at most. A block has hardly
 /// more, and rows in memory alone are not merged.
@@ -39,23 +39,23 @@ pub(crate) struct Scan {
 
 /// Rows of one partition.
 #[derive(Debug)]
-struct PartitionRows {
-    token: i64,
-    key: Bytes,
-    rows: u32,
+pub(super) struct PartitionRows {
+    pub(super) token: i64,
+    pub(super) key: Bytes,
+    pub(super) rows: u32,
     /// End of its cells in those of the portion.
-    end: usize,
+    pub(super) end: usize,
     /// True if the portion has all of its rows. Otherwise this value only marks the position of the
     /// partition.
-    whole: bool,
+    pub(super) whole: bool,
     /// Rows looked at for them, and their bytes. They count when the rows are taken: others are
     /// read again.
-    looked_at: (u64, u64),
+    pub(super) looked_at: (u64, u64),
 }
 
 /// Rows that one core has read at a time.
 #[derive(Debug)]
-struct Portion {
+pub(super) struct Portion {
     cells: Cells,
     partitions: VecDeque<PartitionRows>,
     /// Group of all rows, if the query has one.
@@ -172,6 +172,9 @@ impl Scan {
         rows_max: u32,
         bytes_max: usize,
     ) -> Result<Portion, Error> {
+        if let Some(probe) = &self.slice.probe {
+            return self.portion_by_index(shard, probe, start, rows_max, bytes_max).await;
+        }
         let rows = ResultRows::new(Arc::from([]));
         let mut chunk = Chunk::new(rows, rows_max, bytes_max, Ends::Portion);
         let mut partitions = VecDeque::new();
@@ -222,7 +225,7 @@ impl Scan {
 }
 
 impl Portion {
-    fn of(chunk: Chunk, partitions: VecDeque<PartitionRows>, next: Option<Position>) -> Portion {
+    pub(super) fn of(chunk: Chunk, partitions: VecDeque<PartitionRows>, next: Option<Position>) -> Portion {
         Portion { cells: chunk.rows.cells, partitions, group: chunk.group, next }
     }
 }

@@ -144,7 +144,11 @@ fn task_row(task: &Task, names: &VisibleTables) -> Option<VirtualRow> {
         bigint(done),
         int(task.files),
         bigint(total),
-        text(if task.kind == TaskKind::Snapshot { "files" } else { "bytes" }),
+        text(match task.kind {
+            TaskKind::Snapshot => "files",
+            TaskKind::IndexBuild => "parts",
+            _ => "bytes",
+        }),
     ])
 }
 

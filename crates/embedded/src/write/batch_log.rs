@@ -28,6 +28,7 @@ use schema::Sharding;
 use storage::{Event, Mutation, StorageError, TableId};
 
 use crate::heavy_lane::{heavy, run_to_completion};
+use crate::index::apply::Limits;
 use crate::system::own_tables::BATCH_TABLE;
 use crate::{Embedded, storage_error};
 use entry::{deletion, entry_of, rows_of, stored_entry};
@@ -234,11 +235,7 @@ async fn apply_part(
 ) -> Result<(), StorageError> {
     let mut gone = Vec::new();
     loop {
-        let apply = move || async move {
-            let engine = Embedded::local();
-            engine.timestamps.keep_floor(&engine.shard)?;
-            engine.shard.apply_part(part).await?.await
-        };
+        let apply = move || async move { Embedded::local().apply_here(part, Limits::Part).await?.await };
         match lanes::call(core, apply).await {
             // If these rows had been written before the drop or truncation, they would be gone too.
             Err(StorageError::Dropped { table }) => gone.push(table),

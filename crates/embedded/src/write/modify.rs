@@ -22,6 +22,7 @@ use storage::{Change, Commit, Mutation, PartitionView, RowView, Slice, TableId};
 
 use crate::bind::show::RowSource;
 use crate::heavy_lane::{heavy, run_to_completion};
+use crate::index::apply::Limits;
 use crate::owned::{InTurn, OwnedRequest};
 use crate::read::partition::STATIC_BYTES_MAX;
 use crate::write::batch::{BatchPart, WriteBatch, by_partition};
@@ -357,8 +358,7 @@ impl Embedded {
         let def = &step.parts[0].plan().def;
         let table = TableId(def.data_id().as_u128());
         let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
-        self.timestamps.keep_floor(&self.shard).map_err(storage_error)?;
-        let commit = self.shard.apply_yielding(vec![mutation]).await.map_err(storage_error)?;
+        let commit = self.apply_here(vec![mutation], Limits::Plain).await.map_err(storage_error)?;
         let outcome = match is_conditional {
             true => StatementOutcome::Rows(conditions::applied(def)),
             false => StatementOutcome::Void,

@@ -7,12 +7,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use engine::{BatchKind, Error, Execution, Guardrail, Later, Plan, Request, StatementOutcome, Value};
 use schema::TableDef;
-use storage::{Commit, Mutation, Shard, StorageError, TableId};
+use storage::{Change, Commit, Mutation, Shard, StorageError, TableId};
 use uuid::Uuid;
 
 use crate::heavy_lane::heavy;
+use crate::index::apply::Limits;
 use crate::owned::InTurn;
 use crate::system::own_tables::is_server_keyspace;
 use crate::write::batch::{Unchecked, WriteBatch, by_partition, bytes_at_once};
@@ -164,8 +166,10 @@ impl Embedded {
         let core = self.owner(all[0].token);
         let alone = all.iter().all(|mutation| self.owner(mutation.token) == core);
         if alone && core == lanes::current_core() {
-            let applied = self.timestamps.keep_floor(&self.shard).and_then(|()| self.shard.apply(&all));
-            return self.written(applied, move |shard| async move { shard.apply_in_turn(&all).await?.await });
+            let all = self.with_entries(all);
+            let applied = self.timestamps.keep_floor(&self.shard).and_then(|()| self.shard.apply(all.all()));
+            return self
+                .written(applied, move |shard| async move { shard.apply_in_turn(all.all()).await?.await });
         }
         let engine = self.rc();
         let spread =
@@ -198,15 +202,26 @@ impl Embedded {
     /// Applies mutations on the cores that own them, one core after the other.
     pub(crate) async fn apply_by_core(&self, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
         for (core, part) in by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-            let apply = move || async move {
-                let engine = Embedded::local();
-                engine.timestamps.keep_floor(&engine.shard)?;
-                engine.shard.apply_yielding(part).await?.await
-            };
             engine::note(|| format!("Writing on core {core}, and waiting for its log"));
+            let apply = move || async move { Embedded::local().apply_here(part, Limits::Plain).await?.await };
             lanes::call(core, apply).await.map_err(storage_error)?;
         }
         Ok(())
+    }
+
+    /// Applies a write of one row of an indexed table.
+    fn write_indexed(&self, core: usize, mutation: Mutation) -> Execution {
+        if core == lanes::current_core() {
+            let all = self.with_entries(vec![mutation]);
+            let applied = self.timestamps.keep_floor(&self.shard).and_then(|()| self.shard.apply(all.all()));
+            return self
+                .written(applied, move |shard| async move { shard.apply_in_turn(all.all()).await?.await });
+        }
+        let apply =
+            move || async move { Embedded::local().apply_here(vec![mutation], Limits::Plain).await?.await };
+        Execution::Pending(Box::pin(async move {
+            lanes::call(core, apply).await.map(|()| StatementOutcome::Void).map_err(storage_error)
+        }))
     }
 
     /// Applies a write of one row that this core owns.
@@ -228,6 +243,11 @@ impl Embedded {
             Ok(row) => row,
             Err(error) => return Some(Execution::Ready(Err(error))),
         };
+        if !plan.def.indexes.is_empty() || self.indexes.of(table).is_some() {
+            let key = Bytes::from(key.into_owned());
+            let changes = vec![Change::Row(row.row())];
+            return Some(self.write_indexed(core, Mutation { table, token, key, changes }));
+        }
         if core == lanes::current_core() {
             let put = self
                 .timestamps
@@ -242,6 +262,12 @@ impl Embedded {
         let key = key.into_owned();
         let put = move || async move {
             let engine = Embedded::local();
+            if engine.indexes.of(table).is_some() {
+                // This core has an index that the other one did not know yet.
+                let (key, changes) = (Bytes::from(key), vec![Change::Row(row.row())]);
+                let mutation = Mutation { table, token, key, changes };
+                return engine.apply_here(vec![mutation], Limits::Plain).await?.await;
+            }
             engine.timestamps.keep_floor(&engine.shard)?;
             engine.shard.put_in_turn(table, token, &key, &row).await?.await
         };

@@ -507,6 +507,10 @@ impl Select {
 /// Step of a history.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
+    /// Creates an index of a column, on this target. It changes no answer.
+    Index(String, String),
+    /// Drops all indexes of a column.
+    DropIndexes(String),
     Write(Write),
     /// Batch of statements; true if it is logged.
     Batch(Vec<Write>, bool),

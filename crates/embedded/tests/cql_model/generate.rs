@@ -32,7 +32,9 @@ pub(crate) fn case(seed: u64) -> Case {
     own.table = own.schema();
     let (table, is_durable) = (own.table.clone(), own.random.one_in(8));
     let cores = 1 + own.random.below(3) as usize;
-    let steps = (0..STEPS).map(|_| own.step(is_durable)).collect();
+    let indexed = if own.table.is_counter() { 0 } else { own.random.below(3) };
+    let mut steps: Vec<Step> = (0..indexed).map(|_| own.index()).collect();
+    steps.extend((0..STEPS).flat_map(|_| own.steps(is_durable)));
     Case { table, steps, cores, is_durable }
 }
 
@@ -146,7 +148,14 @@ impl Generator {
             3 if is_durable => Step::Restart,
             4 if self.random.one_in(3) => Step::Truncate,
             5..=6 => Step::Sleep(1 + self.random.below(12) as i64),
-            7 if !self.table.is_counter() => self.alter(),
+            7 if !self.table.is_counter() => match self.random.below(3) {
+                0 => self.index(),
+                1 => match self.index() {
+                    Step::Index(name, _) => Step::DropIndexes(name),
+                    step => step,
+                },
+                _ => self.alter(),
+            },
             8..=13 if !self.table.is_counter() => {
                 let mut all = Vec::new();
                 for _ in 0..2 + self.random.below(3) {
@@ -166,6 +175,26 @@ impl Generator {
             14..=55 => Step::Write(self.write()),
             _ => Step::Select(self.select()),
         }
+    }
+
+    /// Returns the next step. A column is dropped after its indexes.
+    fn steps(&mut self, is_durable: bool) -> Vec<Step> {
+        match self.step(is_durable) {
+            Step::Drop(name) => vec![Step::DropIndexes(name.clone()), Step::Drop(name)],
+            step => vec![step],
+        }
+    }
+
+    fn index(&mut self) -> Step {
+        let columns = self.table.of(|kind| matches!(kind, Kind::Static | Kind::Regular));
+        let at = self.pick(&columns);
+        let Column { name, ty, .. } = self.table.columns[at].clone();
+        let target = match ty {
+            Ty::List(true) | Ty::Set(true) | Ty::Map(true) => format!("full({name})"),
+            Ty::Map(false) => format!("{}({name})", self.pick(&["keys", "values"])),
+            _ => name.clone(),
+        };
+        Step::Index(name, target)
     }
 
     fn alter(&mut self) -> Step {

@@ -30,7 +30,9 @@ fn number(name: &str) -> Option<u64> {
 /// Removes steps as long as the history still fails. Schema changes stay, because statements name
 /// columns by their index.
 fn shorter(server: &mut Server, case: &Case, mut failure: Failure) -> Failure {
-    let is_fixed = |step: &data::Step| matches!(step, data::Step::Drop(_) | data::Step::Add(_));
+    let is_fixed = |step: &data::Step| {
+        matches!(step, data::Step::Drop(_) | data::Step::Add(_) | data::Step::DropIndexes(_))
+    };
     let mut steps = case.steps[..=failure.step].to_vec();
     let (mut size, mut attempts) = (steps.len().div_ceil(2), 0);
     while size > 0 {

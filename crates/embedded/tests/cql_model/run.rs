@@ -15,7 +15,11 @@ use crate::generate::Case;
 use crate::model::{Answer, Model, Now, STATEMENT_US};
 
 /// Texts of permitted errors: the feature is missing, or Cassandra rejects the statement too.
-const REFUSED: [&str; 2] = ["is not supported", "Cannot page queries with both ORDER BY and a IN"];
+const REFUSED: [&str; 3] = [
+    "is not supported",
+    "Cannot page queries with both ORDER BY and a IN",
+    "Select on indexed columns and with IN clause for the PRIMARY KEY",
+];
 
 /// Failed history: the step, the reason, and the statements up to it.
 pub(crate) struct Failure {
@@ -159,6 +163,22 @@ impl Server {
                 // Write timestamps rise by the step of their floor.
                 self.clock_us.fetch_add(5_000_000, Ordering::SeqCst);
                 self.open(cores, dir);
+                return Ok(());
+            }
+            Step::Index(name, target) => {
+                let kind = target.split_once('(').map_or("plain", |(kind, _)| kind);
+                (
+                    format!("CREATE INDEX IF NOT EXISTS i_{name}_{kind} ON t ({target})"),
+                    None,
+                    Some(Answer::Done),
+                )
+            }
+            Step::DropIndexes(name) => {
+                for kind in ["plain", "full", "keys", "values"] {
+                    let text = format!("DROP INDEX IF EXISTS i_{name}_{kind}");
+                    self.ask(cores, &text, None)?;
+                    trace.push(format!("{text};"));
+                }
                 return Ok(());
             }
             Step::Flush => ("FLUSH t".to_owned(), None, Some(Answer::Done)),

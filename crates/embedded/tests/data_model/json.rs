@@ -5,7 +5,7 @@ use crate::scenario::check;
 #[test]
 fn insert_json_sets_all_columns() {
     check(&[
-        ("CREATE TYPE u (a int, \"B c\" set<text>)", "CREATED u"),
+        ("CREATE TYPE u (a int, \"B c\" frozen<set<text>>)", "CREATED u"),
         (
             "CREATE TABLE t (k int PRIMARY KEY, v int, \"Foo\" text, l list<int>, s set<int>, m map<text, boolean>, \
              f frozen<map<int, frozen<u>>>, u u, d decimal)",
@@ -73,7 +73,7 @@ fn insert_json_needs_the_whole_key_and_known_columns() {
 #[test]
 fn select_json_shows_each_row_as_one_text() {
     check(&[
-        ("CREATE TYPE u (a int, \"B c\" set<text>)", "CREATED u"),
+        ("CREATE TYPE u (a int, \"B c\" frozen<set<text>>)", "CREATED u"),
         (
             "CREATE TABLE t (k int, c int, s int static, \"Foo\" text, f float, m map<int, frozen<u>>, b blob, \
              PRIMARY KEY (k, c))",

@@ -8,6 +8,7 @@ mod conditions;
 mod counters;
 mod dropped_columns;
 mod groups;
+mod indexes;
 mod json;
 mod options;
 mod relations;

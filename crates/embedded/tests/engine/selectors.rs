@@ -118,7 +118,7 @@ fn parts_of_columns_are_selected() {
         ),
         (
             "SELECT [v, c], {v, c}, (v, x), (u){f1: v, f2: x}, (map<text, int>){x: v} FROM t WHERE k = 1 AND c = 1",
-            "[v, c] list<int> | {v, c} set<int> | (v, x) tuple<int, text> | (ks.u){f1: v, f2: x} u | \
+            "[v, c] list<int> | {v, c} set<int> | (v, x) frozen<tuple<int, text>> | (ks.u){f1: v, f2: x} u | \
              (map<text, int>){x: v} map<text, int> = \
              [10, 1] | {1, 10} | (10, 'abc') | {f1: 10, f2: 'abc'} | {'abc': 10}",
         ),

@@ -338,6 +338,7 @@ mod tests {
             data: None,
             dropped: Default::default(),
             masks: Default::default(),
+            indexes: Vec::new(),
             options: TableOptions::default(),
         }
     }

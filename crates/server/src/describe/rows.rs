@@ -38,6 +38,8 @@ pub(super) enum Text<'a> {
     OwnKeyspace(&'a str),
     OwnTable(&'a TableDef),
     Type(&'a UdtType),
+    /// An index of a table, by its number.
+    Index(&'a TableDef, usize),
     /// The statement itself.
     Statement(String),
 }
@@ -53,6 +55,7 @@ impl Text<'_> {
             Text::OwnTable(def) if is_virtual(&def.keyspace) => cql::virtual_table(def),
             Text::OwnTable(def) => cql::create_table(def),
             Text::Type(udt) => cql::create_type(udt),
+            Text::Index(def, at) => cql::create_index(def, &def.indexes[*at]),
             Text::Statement(text) => text.clone(),
         })
     }

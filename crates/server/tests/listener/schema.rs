@@ -38,6 +38,7 @@ fn table(name: String) -> TableDef {
         data: None,
         dropped: Default::default(),
         masks: Default::default(),
+        indexes: Vec::new(),
         columns: (0..COLUMNS).map(column).collect(),
         options: TableOptions::default(),
     }

@@ -32,6 +32,8 @@ pub enum TaskKind {
     Scrub,
     /// Creates hard links to files in a snapshot.
     Snapshot,
+    /// Writes the entries of an index for the rows that a table has.
+    IndexBuild,
 }
 
 impl TaskKind {
@@ -44,6 +46,7 @@ impl TaskKind {
             TaskKind::Cleanup => "cleanup",
             TaskKind::Scrub => "scrub",
             TaskKind::Snapshot => "snapshot",
+            TaskKind::IndexBuild => "secondary index build",
         }
     }
 }
@@ -61,7 +64,7 @@ pub struct Task {
     pub files: u64,
     /// Start time, Unix seconds.
     pub began_s: u32,
-    /// Bytes done and total; files for a snapshot.
+    /// Bytes done and total; files for a snapshot, parts of the tokens for an index.
     pub progress: WorkProgress,
 }
 
@@ -120,7 +123,7 @@ pub(crate) struct Tasks {
 
 /// Lists a task as in flight until it is dropped.
 #[derive(Debug)]
-pub(crate) struct TaskGuard {
+pub struct TaskGuard {
     tasks: Rc<Tasks>,
     pub(crate) number: u64,
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use crate::compaction::scrub::Scrubbed;
 use crate::error::StorageError;
+use crate::jobs::tasks::{TaskGuard, TaskKind};
+use crate::manifest::layout::generation_of;
 use crate::model::TableId;
 use crate::recovery::snapshot::Cut;
 use crate::shard::Shard;
@@ -107,6 +109,20 @@ impl Shard {
     /// The shard is closed or in memory, or its log has failed.
     pub async fn cut(&self) -> Result<Cut, StorageError> {
         Cut::take(&self.jobs).await
+    }
+
+    /// Returns the generation of the data: the data folder gets another one whenever the data is
+    /// distributed over another number of shards. 0 for a shard in memory.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        let name = self.store.dir.file_name().and_then(|name| name.to_str());
+        name.and_then(generation_of).unwrap_or(0)
+    }
+
+    /// Lists the building of an index of a table as a task until the guard is dropped.
+    pub fn list_index_build(&self, table: TableId, progress: WorkProgress) -> TaskGuard {
+        let (tasks, began_s) = (&self.jobs.tasks, self.env.now_s());
+        tasks.begin(TaskKind::IndexBuild, Some(table), 0, began_s, progress)
     }
 
     /// Delays acknowledgements of writes, or ends the delay. Writes meanwhile are visible, and may

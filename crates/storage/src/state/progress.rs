@@ -37,6 +37,12 @@ impl WorkProgress {
         self.0.cancelled.load(Relaxed)
     }
 
+    /// Sets the parts done, and in total, of work that is not counted in bytes.
+    pub fn set_parts(&self, done: u64, total: u64) {
+        self.0.total.store(total, Relaxed);
+        self.0.done.store(done, Relaxed);
+    }
+
     pub(crate) fn add_total(&self, bytes: u64) {
         self.0.total.fetch_add(bytes, Relaxed);
     }

@@ -30,6 +30,16 @@ pub(super) const FORMAT: &[u8] = b"f";
 /// not know. They would not see that a user type is extensible.
 pub(super) const FORMAT_VERSION: u8 = 1;
 
+/// Format of the rows of a schema with indexes. Programs that do not know it refuse to start: they
+/// would write rows without entries.
+const FORMAT_WITH_INDEXES: u8 = 2;
+
+/// Returns the format of the rows of a schema.
+pub(super) fn format_of(schema: &Schema) -> u8 {
+    let mut tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    if tables.any(|def| !def.indexes.is_empty()) { FORMAT_WITH_INDEXES } else { FORMAT_VERSION }
+}
+
 /// Row to write: its clustering key, and its value or `None` to delete it.
 pub(super) type Edit = (Vec<u8>, Option<Vec<u8>>);
 
@@ -181,11 +191,11 @@ pub(super) fn parse(view: &PartitionView) -> Result<Option<(Schema, i64)>, Error
                 schema.version = Uuid::from_slice(value).map_err(|error| damaged(&error))?;
                 versioned = true;
             }
-            b'f' if value == [FORMAT_VERSION] => {}
+            b'f' if value == [FORMAT_VERSION] || value == [FORMAT_WITH_INDEXES] => {}
             b'f' => {
                 return Err(Error::Server(format!(
-                    "the stored schema has format version {}, expected {FORMAT_VERSION}; start the version of the \
-                     server that wrote it",
+                    "the stored schema has format version {}, expected at most {FORMAT_WITH_INDEXES}; start the \
+                     version of the server that wrote it",
                     value.first().unwrap_or(&0)
                 )));
             }

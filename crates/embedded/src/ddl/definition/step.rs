@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cql::ast::OptionValue;
 use engine::{Error, Schema, SchemaChange, SchemaTarget};
 use schema::TableDef;
+use uuid::Uuid;
 
 /// Effect of a definition statement.
 pub(crate) struct DefinitionStep {
@@ -14,6 +15,16 @@ pub(crate) struct DefinitionStep {
     pub(crate) change: Option<SchemaChange>,
     /// Tables whose data is dropped, with their old definitions.
     pub(crate) dropped: Vec<Arc<TableDef>>,
+    /// Identities of the data of dropped indexes, whose tables stay.
+    pub(crate) dropped_indexes: Vec<Uuid>,
+}
+
+impl DefinitionStep {
+    /// Returns the identities of all data that it drops.
+    pub(crate) fn dropped_data(&self) -> impl Iterator<Item = Uuid> {
+        let of_tables = self.dropped.iter().flat_map(|def| def.all_data());
+        of_tables.chain(self.dropped_indexes.iter().copied())
+    }
 }
 
 /// Result of a statement that changes `name` of a keyspace.
@@ -29,7 +40,12 @@ pub(super) fn changed(
         _ => None,
     };
     let change = SchemaChange { change, target, keyspace: keyspace.into(), name: name.into(), table_id };
-    Ok(Some(DefinitionStep { schema, change: Some(change), dropped: Vec::new() }))
+    Ok(Some(DefinitionStep {
+        schema,
+        change: Some(change),
+        dropped: Vec::new(),
+        dropped_indexes: Vec::new(),
+    }))
 }
 
 /// Returns the error for a missing keyspace.

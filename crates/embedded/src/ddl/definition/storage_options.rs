@@ -79,6 +79,13 @@ fn config<T>(text: String) -> Result<T, Error> {
     Err(Error::Config(text))
 }
 
+/// Returns the options of the data of a table's indexes: those of the table, but entries that were
+/// removed need not be remembered.
+pub(crate) fn of_index(def: &TableDef) -> TableOptions {
+    let TableOptions { compression, block_bytes, .. } = of_table(def);
+    TableOptions { compression, block_bytes, gc_grace_s: 0, ..TableOptions::default() }
+}
+
 /// Returns the storage options of a table. Its definition was checked when it was created.
 pub(crate) fn of_table(def: &TableDef) -> TableOptions {
     let mut options = TableOptions { gc_grace_s: def.options.gc_grace_seconds, ..TableOptions::default() };

@@ -9,7 +9,7 @@ use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, DefinitionError, T
 
 use super::step::{DefinitionStep, changed, no_keyspace};
 use super::types::{has_open_field, resolve};
-use super::{dropped, masks, table_options};
+use super::{dropped, indexes, masks, table_options};
 
 /// Creates a table. Its identity is the version of the schema.
 pub(super) fn create(
@@ -104,6 +104,13 @@ fn tables_mut<'a>(
     }
 }
 
+/// Replaces a table of the schema.
+pub(super) fn put_table(schema: &mut Schema, def: TableDef) -> Result<(), Error> {
+    let keyspace = def.keyspace.clone();
+    tables_mut(schema, &keyspace)?.insert(def.name.clone(), Arc::new(def));
+    Ok(())
+}
+
 fn new_table(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Result<TableDef, Error> {
     if create.properties.compact_storage {
         return Err(Error::Invalid(
@@ -122,6 +129,7 @@ fn new_table(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Resu
         data: chosen.map(|_| schema.version),
         dropped: Default::default(),
         masks: Default::default(),
+        indexes: Vec::new(),
         columns,
         options: TableOptions::default(),
     };
@@ -258,6 +266,7 @@ fn alter_table(
         ast::TableChange::Drop { if_exists, columns, timestamp } => {
             let timestamp = timestamp.as_ref().map(dropped::timestamp).transpose()?;
             for name in columns {
+                indexes::check_free(def, name, "drop")?;
                 dropped::drop(def, name, *if_exists, timestamp, now_us)?;
             }
         }
@@ -345,6 +354,7 @@ fn rename(def: &mut TableDef, columns: &[(String, String)]) -> Result<(), Error>
     let before = def.clone();
     let table = format!("{}.{}", def.keyspace, def.name);
     for (from, to) in columns {
+        indexes::check_free(&before, from, "rename")?;
         let Some((at, column)) = before.column(from) else {
             return Err(Error::Invalid(format!("Undefined column name {from} in table {table}")));
         };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cql::ast::{self, QualifiedName, TypeChange, TypeName};
 use engine::{Error, Schema, SchemaTarget};
 use schema::types::ClassError;
-use schema::{ColumnDef, ColumnKind, CqlType, UdtType};
+use schema::{ColumnDef, ColumnKind, CqlType, IndexDef, TableDef, UdtType};
 
 use super::step::{DefinitionStep, changed, no_keyspace};
 
@@ -93,6 +93,20 @@ pub(super) fn alter(
                     "{adding} an earlier version has written values of it without an end into keys of the \
                      following tables: {}; copy their rows to tables with a new type",
                     listed(keyspace, &tables)
+                ));
+            }
+            let has_index = |def: &&Arc<TableDef>| {
+                let of = |index: &IndexDef| def.column(&index.column).is_some_and(|(_, c)| uses(&c.ty));
+                def.indexes.iter().any(of)
+            };
+            let mut indexed = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+            if !udt.is_extensible
+                && let Some(def) = indexed.find(has_index)
+            {
+                return invalid(format!(
+                    "{adding} an earlier version has made it without an end, and an index of table {} has values of \
+                     it: drop the index first",
+                    def.name
                 ));
             }
             udt.is_extensible = true;

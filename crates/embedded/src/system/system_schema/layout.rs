@@ -89,6 +89,18 @@ fn filled() -> Vec<Layout> {
             rows::dropped_columns,
         ),
         real(
+            "indexes",
+            2,
+            &[
+                ("keyspace_name", "text"),
+                ("table_name", "text"),
+                ("index_name", "text"),
+                ("kind", "text"),
+                ("options", TEXT_MAP),
+            ],
+            rows::indexes,
+        ),
+        real(
             "types",
             1,
             &[
@@ -135,7 +147,6 @@ fn always_empty() -> Vec<Layout> {
             ],
         ),
         empty("triggers", &["table_name", "trigger_name"], &[("options", TEXT_MAP)]),
-        empty("indexes", &["table_name", "index_name"], &[("kind", "text"), ("options", TEXT_MAP)]),
         empty("views", &["view_name"], &view_columns()),
     ]
 }

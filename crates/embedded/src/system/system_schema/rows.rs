@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::{Keyspace, RowChunks, Schema, VIRTUAL_KEYSPACES};
 use schema::{
-    ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, CqlType, DroppedColumn, MaskArgument, TableDef,
-    UdtType, value,
+    ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, CqlType, DroppedColumn, IndexDef, MaskArgument,
+    TableDef, UdtType, value,
 };
 
 use super::options::{self, text_map};
@@ -227,6 +227,28 @@ fn mask_row(def: &TableDef, column: &ColumnDef, mask: &ColumnMask) -> SchemaRow 
         text("system"),
         text(&mask.function),
     ]
+}
+
+pub(super) fn indexes(snapshot: &Snapshot) -> RowChunks {
+    let row = |def: &TableDef, index: &IndexDef| {
+        let kind = if index.is_custom() { "CUSTOM" } else { "COMPOSITES" };
+        vec![
+            text(&def.keyspace),
+            text(&def.name),
+            text(&index.name),
+            text(kind),
+            Some(text_map(&index.options)),
+        ]
+    };
+    Box::new(real_defs(snapshot).filter(|def| !def.indexes.is_empty()).flat_map(move |def| {
+        let rows = def.indexes.iter().map(|index| row(&def, index)).collect::<Vec<_>>();
+        let mut chunks = Vec::with_capacity(rows.len() / CHUNK_ROWS + 1);
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            chunks.push(rows.by_ref().take(CHUNK_ROWS).collect());
+        }
+        chunks
+    }))
 }
 
 pub(super) fn dropped_columns(snapshot: &Snapshot) -> RowChunks {

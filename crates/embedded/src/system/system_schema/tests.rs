@@ -35,6 +35,7 @@ fn schema() -> Arc<Schema> {
         data: None,
         dropped: Default::default(),
         masks: Default::default(),
+        indexes: Vec::new(),
         options: TableOptions {
             comment: "it's".into(),
             default_time_to_live: 60,

@@ -33,6 +33,7 @@ fn def() -> TableDef {
         data: None,
         dropped: Default::default(),
         masks: Default::default(),
+        indexes: Vec::new(),
         options: TableOptions::default(),
     }
 }

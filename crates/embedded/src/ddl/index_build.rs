@@ -1,0 +1,324 @@
+//! Building of indexes: entries for the rows that a table has already.
+//!
+//! 1. Every core knows the index, and writes entries with its rows.
+//! 2. A task on core 0 has every core read its rows, a portion at a time in the order of tokens,
+//!    and write their entries. It runs in a group of its own, at a lower weight than users.
+//! 3. After each round it stores the least token that a core has reached. A restart continues from
+//!    there.
+//! 4. When all cores have reached their end, the definition changes, and queries use the index.
+//!
+//! A row that is written meanwhile has its entry from the write. An entry of what it replaced is
+//! stale, and harmless. Entries of an index are placed by their rows' cores. A change of the number
+//! of cores places rows anew, and storage would place entries by the tokens of their values. So
+//! indexes are built anew then, with other data: see [`Embedded::renew_indexes`].
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::{Error, Schema};
+use schema::{IndexDef, TableDef};
+use storage::{CellRef, Change, Mutation, RowBuilder, StorageError, TableId, WorkProgress};
+use uuid::Uuid;
+
+use crate::bind::term;
+use crate::ddl::catalog::Defined;
+use crate::ddl::definition::DefinitionStep;
+use crate::ddl::restore::with_table;
+use crate::index::entry::Place;
+use crate::index::maintain::{Entries, IndexedTable, RowFacts};
+use crate::system::own_tables::INDEX_BUILDS;
+use crate::{Embedded, storage_error};
+
+/// Entries, and bytes of their values, that are written together.
+const ENTRIES_MAX: usize = 256;
+const BYTES_MAX: usize = 256 << 10;
+
+/// Rows that a core reads in one round. A round stores its progress, so that a restart repeats
+/// about one.
+const ROUND_ROWS: u64 = 20_000;
+
+/// Work units of reading a row and making its entries.
+const ROW_UNITS: u32 = 4;
+
+/// Parts that the progress of a build is counted in: of all tokens.
+const PARTS: u64 = 1_000_000;
+
+/// Pause before a build that failed is continued.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Time for which a statement waits for its build. Larger tables are built after its answer.
+const WAITED: Duration = Duration::from_secs(5);
+
+/// Key of the row with the generation of the data folder.
+const GENERATION: &[u8] = b"generation";
+
+/// Position of a build on one core.
+#[derive(Clone, Debug)]
+enum Reached {
+    /// The last partition that was read. `None`: the start.
+    After(Option<(i64, Bytes)>),
+    End,
+}
+
+/// Returns the indexes of a schema that are not built.
+fn unbuilt(schema: &Schema) -> Option<(Arc<TableDef>, Uuid)> {
+    let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let mut found = tables.flat_map(|def| def.indexes.iter().map(move |index| (def, index)));
+    found.find(|(_, index)| !index.is_built).map(|(def, index)| (def.clone(), index.data))
+}
+
+/// Returns the table whose index has this data.
+fn table_of(schema: &Schema, data: Uuid) -> Option<&Arc<TableDef>> {
+    let mut tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    tables.find(|def| def.indexes.iter().any(|index| index.data == data))
+}
+
+/// Returns the least token that a core has reached.
+fn least_token(reached: &[Reached]) -> i64 {
+    let tokens = reached.iter().filter_map(|reached| match reached {
+        Reached::After(after) => Some(after.as_ref().map_or(i64::MIN, |(token, _)| *token)),
+        Reached::End => None,
+    });
+    tokens.min().unwrap_or(i64::MAX)
+}
+
+impl Embedded {
+    /// Starts the task that builds indexes, on core 0, if there are any to build and it does not
+    /// run.
+    pub(crate) fn start_builds(self: &Rc<Self>) {
+        if unbuilt(&self.current.schema()).is_none() || self.builds.is_running.replace(true) {
+            return;
+        }
+        let me = self.me.clone();
+        let work = async move {
+            while let Some(engine) = me.upgrade() {
+                let Some((def, data)) = unbuilt(&engine.current.schema()) else {
+                    engine.builds.is_running.set(false);
+                    return;
+                };
+                let built = engine.build(&def, data).await;
+                engine.builds.waiting.borrow_mut().retain(|(waited, _)| *waited != data);
+                drop(engine);
+                match built {
+                    Ok(()) => {}
+                    Err(Error::Server(_)) if me.upgrade().is_none() => return,
+                    Err(_) => lanes::time::sleep(RETRY_AFTER).await,
+                }
+            }
+        };
+        lanes::spawn(lanes::Group::INDEX, work).detach();
+    }
+
+    /// Waits until the indexes of a table are built, but not for long. Runs on core 0.
+    pub(crate) async fn wait_for_builds(self: &Rc<Self>, keyspace: &str, table: &str) {
+        let schema = self.current.schema();
+        let Some(def) = schema.table(keyspace, table) else { return };
+        if def.indexes.iter().all(|index| index.is_built) {
+            return;
+        }
+        self.start_builds();
+        let waits: Vec<_> = def
+            .indexes
+            .iter()
+            .filter(|index| !index.is_built)
+            .map(|index| {
+                let (sender, receiver) = lanes::sync::oneshot::channel();
+                self.builds.waiting.borrow_mut().push((index.data, sender));
+                receiver
+            })
+            .collect();
+        let all = async {
+            for built in waits {
+                // The sender is dropped at the end of the build.
+                let _ = built.await;
+            }
+        };
+        let _ = lanes::time::timeout(WAITED, all).await;
+    }
+
+    /// Builds one index. Returns when it is built, or is gone.
+    async fn build(self: &Rc<Self>, def: &Arc<TableDef>, data: Uuid) -> Result<(), Error> {
+        let cores = lanes::cores();
+        let progress = WorkProgress::default();
+        progress.set_parts(0, PARTS);
+        let _listed = self.shard.list_index_build(TableId(def.data_id().as_u128()), progress.clone());
+        let start = match self.stored_progress(data.as_bytes()).await? {
+            // Partitions with this token are read again: others may have it.
+            Some(token) => Reached::After(Some((token, Bytes::new()))),
+            None => Reached::After(None),
+        };
+        let mut reached = vec![start; cores];
+        while reached.iter().any(|core| matches!(core, Reached::After(_))) {
+            let mut rounds = Vec::with_capacity(cores);
+            for (core, at) in reached.iter().enumerate() {
+                let Reached::After(after) = at.clone() else { continue };
+                let def = def.clone();
+                let round = move || async move {
+                    match Embedded::try_local() {
+                        Some(engine) => engine.build_round(&def, data, after).await,
+                        None => Err(storage_error(StorageError::Closed)),
+                    }
+                };
+                rounds.push((core, lanes::spawn(lanes::Group::INDEX, lanes::call(core, round))));
+            }
+            for (core, round) in rounds {
+                reached[core] = round.await?;
+            }
+            if table_of(&self.current.schema(), data).is_none() {
+                return Ok(());
+            }
+            let least = least_token(&reached);
+            progress.set_parts((least as u64 ^ 1 << 63) / (u64::MAX / PARTS), PARTS);
+            self.store(data.as_bytes(), Some(least)).await?;
+        }
+        self.finish_build(data).await
+    }
+
+    /// Writes entries for some rows of this core.
+    async fn build_round(
+        self: &Rc<Self>,
+        def: &Arc<TableDef>,
+        data: Uuid,
+        after: Option<(i64, Bytes)>,
+    ) -> Result<Reached, Error> {
+        let base = TableId(def.data_id().as_u128());
+        let table = IndexedTable::with_only(def, data);
+        let mut rows = 0;
+        let now_s = self.timestamps.next().now_s;
+        let mut scan = self.shard.scan(base, i64::MIN..=i64::MAX, after, now_s);
+        let mut entries = Entries::default();
+        while let Some(piece) = scan.next_piece().await.map_err(storage_error)? {
+            let (token, key) = (piece.token, &piece.key[..]);
+            if piece.first {
+                let place = Place { token, key, row: None };
+                entries.row(&table, RowFacts { place, marker: None }, piece.view.static_cells());
+            }
+            let mut stored = piece.view.rows();
+            while let Some(row) = stored.next_stored() {
+                rows += 1;
+                if let Some(row) = row {
+                    let place = Place { token, key, row: Some(row.clustering()) };
+                    entries.row(&table, RowFacts { place, marker: row.liveness() }, row.cells());
+                }
+                if entries.count >= ENTRIES_MAX || entries.bytes >= BYTES_MAX {
+                    let full = std::mem::take(&mut entries);
+                    self.write_entries(full).await.map_err(storage_error)?;
+                }
+                if lanes::spend(ROW_UNITS) {
+                    lanes::yield_now().await;
+                }
+            }
+            if lanes::spend(ROW_UNITS) {
+                lanes::yield_now().await;
+            }
+            if piece.last && rows >= ROUND_ROWS {
+                self.write_entries(entries).await.map_err(storage_error)?;
+                return Ok(Reached::After(Some((token, piece.key))));
+            }
+        }
+        self.write_entries(entries).await.map_err(storage_error)?;
+        Ok(Reached::End)
+    }
+
+    /// Writes entries of rows that are stored. Waits until they are durable, so that progress never
+    /// is without them.
+    async fn write_entries(&self, entries: Entries) -> Result<(), StorageError> {
+        let mut mutations = Vec::new();
+        let timestamp = self.timestamps.next().now_us;
+        let _in_flight = self.indexes.begin(timestamp);
+        entries.finish(timestamp, &mut mutations);
+        if mutations.is_empty() {
+            return Ok(());
+        }
+        self.timestamps.keep_floor(&self.shard)?;
+        self.shard.apply_yielding(mutations).await?.await
+    }
+
+    /// Marks an index as built.
+    async fn finish_build(&self, data: Uuid) -> Result<(), Error> {
+        let _guard = self.definitions.lock().await;
+        let now = self.current.schema();
+        let Some(def) = table_of(&now, data) else { return Ok(()) };
+        let mut new = TableDef::clone(def);
+        let is_it = |index: &&mut IndexDef| index.data == data;
+        new.indexes.iter_mut().find(is_it).expect("the table has the index").is_built = true;
+        let built = now.clone();
+        let change = async move { Ok(Some(Defined::new(&built, with_table(&built, new, None, Vec::new())))) };
+        self.change(change).await?;
+        self.store(data.as_bytes(), None).await
+    }
+
+    /// Writes a number to the table of builds, or removes it.
+    async fn store(&self, key: &[u8], number: Option<i64>) -> Result<(), Error> {
+        let mutation = self.stored_number(key, number);
+        // No floor: a start reads the timestamp of the row itself before the next one.
+        let written = self.shard.apply_vital(vec![mutation]).await.map_err(storage_error)?;
+        written.await.map_err(storage_error)
+    }
+
+    fn stored_number(&self, key: &[u8], number: Option<i64>) -> Mutation {
+        let times = self.timestamps.next();
+        let mut row = RowBuilder::new(key, &[], times.now_us);
+        let bytes = number.unwrap_or_default().to_be_bytes();
+        row.push(match number {
+            Some(_) => CellRef::live(0, times.now_us, &bytes),
+            None => CellRef::dead(0, times.now_us, times.now_s),
+        });
+        let (token, key) = (schema::token::token(key), Bytes::copy_from_slice(key));
+        Mutation { table: INDEX_BUILDS, token, key, changes: vec![Change::Row(row.finish())] }
+    }
+
+    async fn stored_progress(&self, key: &[u8]) -> Result<Option<i64>, Error> {
+        let token = schema::token::token(key);
+        let found = self.shard.read_partition(INDEX_BUILDS, token, key, 0).wait().await;
+        let Some(view) = found.map_err(storage_error)? else { return Ok(None) };
+        let mut rows = view.rows();
+        let Some(row) = rows.next() else { return Ok(None) };
+        let Some(cell) = row.cell(0) else { return Ok(None) };
+        // It may be read before the floors.
+        self.timestamps.raise(cell.timestamp);
+        Ok(cell.value().and_then(|value| value.try_into().ok()).map(i64::from_be_bytes))
+    }
+
+    /// Gives all indexes other data, to be built anew, if the data folder was distributed over
+    /// another number of cores since they were built, or was restored without them. Runs on core 0
+    /// before the other cores open.
+    pub(crate) async fn renew_indexes(&self, schema: Arc<Schema>) -> Result<Arc<Schema>, Error> {
+        if self.snapshots.dir.is_none() {
+            return Ok(schema);
+        }
+        let generation = self.shard.generation() as i64;
+        if self.stored_progress(GENERATION).await? == Some(generation) {
+            return Ok(schema);
+        }
+        let mut renewed = Schema::clone(&schema);
+        for keyspace in renewed.keyspaces.values_mut() {
+            if keyspace.tables.values().all(|def| def.indexes.is_empty()) {
+                continue;
+            }
+            for def in Arc::make_mut(keyspace).tables.values_mut() {
+                if def.indexes.is_empty() {
+                    continue;
+                }
+                for index in &mut Arc::make_mut(def).indexes {
+                    (index.data, index.is_built) = (term::random_uuid(), false);
+                }
+            }
+        }
+        let step = DefinitionStep {
+            schema: renewed,
+            change: None,
+            dropped: Vec::new(),
+            dropped_indexes: Vec::new(),
+        };
+        let mut defined = Defined::new(&schema, step);
+        if defined.has_edits() {
+            self.write_change(&mut defined).await?;
+        }
+        // After the definitions: a crash in between renews them once more.
+        self.store(GENERATION, Some(generation)).await?;
+        Ok(Arc::new(defined.into_schema()))
+    }
+}

@@ -1,0 +1,223 @@
+//! Entries of what is written: from the changes of a partition, or from a row that is stored, to
+//! the mutations of its indexes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use schema::{ClusteringOrder, ColumnKind, CqlType, IndexDef, IndexedPart, TableDef, token, value};
+use storage::{CellRef, Change, Liveness, Mutation, TableId};
+use uuid::Uuid;
+
+use crate::index::entry::{Life, Place, longer, new, written};
+
+/// A table with indexes.
+pub(crate) struct IndexedTable {
+    pub(crate) def: Arc<TableDef>,
+    indexes: Box<[Index]>,
+}
+
+/// An index, with the place of its values in rows.
+struct Index {
+    data: TableId,
+    source: Source,
+    part: IndexedPart,
+    ty: CqlType,
+}
+
+/// Place of the indexed values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    /// Component of the partition key.
+    PartitionKey(usize),
+    /// Component of the clustering key.
+    Clustering(usize),
+    /// Static cells of the column with this number.
+    Static(u32),
+    /// Cells of the column with this number.
+    Regular(u32),
+}
+
+/// Contents of a row, or of the static cells of a partition.
+#[derive(Clone, Copy)]
+pub(crate) struct RowFacts<'a> {
+    pub(crate) place: Place<'a>,
+    pub(crate) marker: Option<Liveness>,
+}
+
+impl IndexedTable {
+    pub(crate) fn of(def: Arc<TableDef>) -> IndexedTable {
+        let index = |index: &IndexDef| {
+            let (_, column) = def.column(&index.column)?;
+            let source = match column.kind {
+                ColumnKind::PartitionKey(at) => Source::PartitionKey(at),
+                ColumnKind::Clustering(at, _) => Source::Clustering(at),
+                ColumnKind::Static => Source::Static(column.id),
+                ColumnKind::Regular => Source::Regular(column.id),
+            };
+            let data = TableId(index.data.as_u128());
+            Some(Index { data, source, part: index.part, ty: column.ty.clone() })
+        };
+        let indexes = def.indexes.iter().filter_map(index).collect();
+        IndexedTable { def, indexes }
+    }
+
+    /// Returns the table with one of its indexes alone.
+    pub(crate) fn with_only(def: &Arc<TableDef>, data: Uuid) -> IndexedTable {
+        let mut table = IndexedTable::of(def.clone());
+        let data = TableId(data.as_u128());
+        table.indexes = table.indexes.into_iter().filter(|index| index.data == data).collect();
+        table
+    }
+
+    /// Returns true if its first index is on a component of the partition key.
+    pub(crate) fn is_of_partition_key(&self) -> bool {
+        self.indexes.first().is_some_and(|index| matches!(index.source, Source::PartitionKey(_)))
+    }
+}
+
+/// Appends a value as the key of an index. An empty value, and one with empty values inside, has no
+/// encoding as a key. Its bytes serve: entries are looked up by equality, and each row is checked.
+pub(crate) fn key_of(ty: &CqlType, bytes: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    if value::encode_key_part(ty, bytes, false, out).is_err() {
+        out.truncate(start);
+        out.push(0);
+        out.extend_from_slice(bytes);
+    }
+}
+
+impl Index {
+    /// Returns the indexed value of a live cell of the column.
+    fn value_of(&self, cell: &CellRef<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        match (self.part, cell.path) {
+            (IndexedPart::Value | IndexedPart::Full, None) => key_of(&self.ty, bytes, &mut out),
+            // The path of a member or key is its key encoding.
+            (IndexedPart::Keys, Some(path)) => out.extend_from_slice(path),
+            (IndexedPart::Values, Some(path)) => match self.ty.thawed() {
+                CqlType::Set(_) => out.extend_from_slice(path),
+                CqlType::List(of) | CqlType::Map(_, of) => key_of(of, bytes, &mut out),
+                _ => return None,
+            },
+            (IndexedPart::Entries, Some(path)) => {
+                let CqlType::Map(_, of) = self.ty.thawed() else { return None };
+                out.extend_from_slice(path);
+                key_of(of, bytes, &mut out);
+            }
+            _ => return None,
+        }
+        Some(out)
+    }
+
+    /// Returns the indexed component of the row's key.
+    fn key_value(&self, def: &TableDef, place: &Place<'_>) -> Option<Vec<u8>> {
+        let (mut out, mut bytes) = (Vec::new(), Vec::new());
+        match self.source {
+            Source::PartitionKey(at) => {
+                let count = def.partition_key().count();
+                let part = token::partition_key_components(count, place.key).nth(at)?.ok()?;
+                key_of(&self.ty, part, &mut out);
+            }
+            Source::Clustering(at) => {
+                let mut rest = place.row.filter(|row| !row.is_empty())?;
+                for column in def.clustering().take(at + 1) {
+                    bytes.clear();
+                    let is_descending =
+                        matches!(column.kind, ColumnKind::Clustering(_, ClusteringOrder::Desc));
+                    value::decode_key_part(&column.ty, is_descending, &mut rest, &mut bytes).ok()?;
+                }
+                key_of(&self.ty, &bytes, &mut out);
+            }
+            Source::Static(_) | Source::Regular(_) => return None,
+        }
+        Some(out)
+    }
+}
+
+/// Entry to write: a clustering key, and its expiry.
+type NewEntry = (Vec<u8>, Life);
+
+/// Entries to write, by index and value.
+#[derive(Default)]
+pub(crate) struct Entries {
+    found: BTreeMap<(TableId, Vec<u8>), Vec<NewEntry>>,
+    /// Number of entries, and bytes of their values.
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Entries {
+    /// Adds the entries of a mutation.
+    pub(crate) fn add(&mut self, table: &IndexedTable, mutation: &Mutation) {
+        let (token, key) = (mutation.token, &mutation.key[..]);
+        for change in &mutation.changes {
+            match change {
+                Change::Row(row) => {
+                    let place = Place { token, key, row: Some(row.clustering()) };
+                    self.row(table, RowFacts { place, marker: row.marker() }, row.cells());
+                }
+                Change::Static(row) => {
+                    let place = Place { token, key, row: None };
+                    self.row(table, RowFacts { place, marker: None }, row.cells());
+                }
+                Change::DeletePartition(_) | Change::DeleteRange { .. } => {}
+            }
+        }
+    }
+
+    /// Adds the entries of a row, or of static cells.
+    pub(crate) fn row<'c>(
+        &mut self,
+        table: &IndexedTable,
+        facts: RowFacts<'_>,
+        cells: impl Iterator<Item = CellRef<'c>>,
+    ) {
+        let RowFacts { place, marker } = facts;
+        let mut life: Option<Life> = marker.map(|marker| marker.expiry);
+        let is_static = place.row.is_none();
+        for cell in cells {
+            let Some(bytes) = cell.value() else { continue };
+            life = Some(life.map_or(cell.expiry(), |life| longer(life, cell.expiry())));
+            let of = if is_static { Source::Static(cell.column) } else { Source::Regular(cell.column) };
+            for index in table.indexes.iter().filter(|index| index.source == of) {
+                if let Some(value) = index.value_of(&cell, bytes) {
+                    self.push(index.data, value, place, cell.expiry());
+                }
+            }
+        }
+        let Some(life) = life else { return };
+        for index in &table.indexes {
+            let place = match index.source {
+                Source::PartitionKey(_) => Place { row: None, ..place },
+                Source::Clustering(_) => place,
+                Source::Static(_) | Source::Regular(_) => continue,
+            };
+            if let Some(value) = index.key_value(&table.def, &place) {
+                self.push(index.data, value, place, life);
+            }
+        }
+    }
+
+    fn push(&mut self, data: TableId, value: Vec<u8>, place: Place<'_>, life: Life) {
+        self.count += 1;
+        self.bytes += value.len();
+        self.found.entry((data, value)).or_default().push(new(place, life));
+        lanes::count(1);
+    }
+
+    /// Returns true if there is an entry of this value.
+    pub(crate) fn has(&self, index: TableId, value: &[u8]) -> bool {
+        self.found.contains_key(&(index, value.to_vec()))
+    }
+
+    /// Adds the mutations that write the entries at `timestamp`, in microseconds.
+    pub(crate) fn finish(self, timestamp: i64, out: &mut Vec<Mutation>) {
+        out.extend(self.found.into_iter().map(|((table, value), entries)| Mutation {
+            table,
+            token: token::token(&value),
+            key: Bytes::from(value),
+            changes: entries.iter().map(|(clustering, life)| written(clustering, *life, timestamp)).collect(),
+        }));
+    }
+}

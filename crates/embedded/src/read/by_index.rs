@@ -1,0 +1,174 @@
+//! Reading rows that an index names. The rows come in the order of a scan, pass all filters of the
+//! query, and continue from the same positions. So an index changes the cost of an answer only.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use engine::{Error, ResultRows};
+use storage::Shard;
+
+use crate::Embedded;
+use crate::index::cursor::{Cursor, Probe};
+use crate::index::entry::{Entry, Place};
+use crate::index::stale::Reported;
+use crate::read::chunk::{Chunk, Ends};
+use crate::read::paging::Position;
+use crate::read::partition::{PartitionRead, Slice};
+use crate::read::scan::{PARTITION_UNITS, PORTION_PARTITIONS_MAX, PartitionRows, Portion, Scan};
+
+/// Entries that one portion of a scan looks at, at most. It ends then without rows.
+const PORTION_ENTRIES_MAX: usize = 5000;
+
+/// A partition, by its token and key.
+#[derive(Clone, Copy)]
+pub(super) struct PartitionKey<'a> {
+    pub(super) token: i64,
+    pub(super) key: &'a Bytes,
+}
+
+impl Slice {
+    /// Reads the rows of one partition that the index names, after a row. Returns as
+    /// [`Slice::one_on`] does.
+    pub(super) async fn rows_by_index(
+        &self,
+        shard: &Rc<Shard>,
+        probe: &Probe,
+        partition: PartitionKey<'_>,
+        after: Option<&Bytes>,
+        chunk: &mut Chunk,
+    ) -> Result<bool, Error> {
+        let PartitionKey { token, key } = partition;
+        let place = Place { token, key, row: after.map(|row| &row[..]) };
+        let mut cursor = Cursor::of_rows(shard, probe, self.now_s, place, self.reversed);
+        let (mut read, mut reported) = (PartitionRead::default(), Reported::default());
+        let mut ended = None;
+        while ended.is_none() && cursor.fill().await? {
+            let entries = cursor.take();
+            ended = self.rows_of_entries(shard, partition, &entries, &mut read, chunk, &mut reported).await?;
+        }
+        Embedded::local().check_entries(&self.def, probe, reported.take());
+        Ok(ended.unwrap_or(true))
+    }
+
+    /// Reads the rows of entries of one partition. Returns `Some` if no more of the partition are
+    /// wanted, as [`Slice::over`] does.
+    async fn rows_of_entries(
+        &self,
+        shard: &Rc<Shard>,
+        partition: PartitionKey<'_>,
+        entries: &[Entry],
+        read: &mut PartitionRead,
+        chunk: &mut Chunk,
+        reported: &mut Reported,
+    ) -> Result<Option<bool>, Error> {
+        let PartitionKey { token, key } = partition;
+        let mut last: Option<&Bytes> = None;
+        for entry in entries {
+            let Some(row) = entry.row.as_ref().filter(|row| self.has(row)) else { continue };
+            // Another class of the same entry.
+            if last.replace(row) == Some(row) {
+                continue;
+            }
+            if chunk.last.as_ref() == Some(row) && chunk.of_partition > 0 {
+                continue;
+            }
+            let is_grouped = self.projection.groups().is_some();
+            let has_enough =
+                chunk.of_partition >= self.per_partition || self.distinct && chunk.of_partition > 0;
+            if has_enough && !is_grouped {
+                return Ok(Some(true));
+            }
+            let before = chunk.passed;
+            let range = [(Bound::Included(&row[..]), Bound::Included(&row[..]))];
+            let ended = self.over(shard, token, key, &range, read, chunk).await?;
+            if ended.is_some() {
+                return Ok(ended);
+            }
+            if before == chunk.passed {
+                reported.add(entry);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns true if a row is in the slice.
+    fn has(&self, row: &[u8]) -> bool {
+        let contains = |(start, end): &(Bound<Bytes>, Bound<Bytes>)| {
+            let start = start.as_ref().map(|edge| &edge[..]);
+            let end = end.as_ref().map(|edge| &edge[..]);
+            std::ops::RangeBounds::<[u8]>::contains(&(start, end), row)
+        };
+        self.ranges.iter().any(contains)
+    }
+}
+
+impl Scan {
+    /// Reads partitions of one core that the index names, after `start`.
+    pub(super) async fn portion_by_index(
+        &self,
+        shard: &Rc<Shard>,
+        probe: &Probe,
+        start: Position,
+        rows_max: u32,
+        bytes_max: usize,
+    ) -> Result<Portion, Error> {
+        let rows = ResultRows::new(Arc::from([]));
+        let mut chunk = Chunk::new(rows, rows_max, bytes_max, Ends::Portion);
+        let mut partitions = VecDeque::new();
+        let slice = Slice { reads: Arc::default(), ..self.slice.clone() };
+        let after = start.key.as_ref().map(|key| Place { token: start.token, key, row: None });
+        let mut cursor = Cursor::of_tokens(shard, probe, slice.now_s, &self.tokens, after);
+        let mut reported = Reported::default();
+        let (mut next, mut looked) = (start.clone(), 0);
+        for _ in 0..PORTION_PARTITIONS_MAX {
+            if looked >= PORTION_ENTRIES_MAX || !cursor.fill().await? {
+                break;
+            }
+            let first = cursor.front().expect("the cursor was filled");
+            let (token, key) = (first.token, first.key.clone());
+            if lanes::spend(PARTITION_UNITS) {
+                lanes::yield_now().await;
+            }
+            (chunk.of_partition, chunk.last) = (0, None);
+            let before = (chunk.rows.count, chunk.rows.cells.len());
+            let passed = chunk.passed;
+            let entries = cursor.take_partition(token, &key);
+            looked += entries.as_ref().map_or(PORTION_ENTRIES_MAX, Vec::len);
+            let whole = match &entries {
+                Some(entries) if probe.names_rows => {
+                    let mut read = PartitionRead::default();
+                    let of = PartitionKey { token, key: &key };
+                    slice.rows_of_entries(shard, of, entries, &mut read, &mut chunk, &mut reported).await?
+                }
+                _ => Some(slice.one(shard, token, &key, None, &mut chunk).await?),
+            };
+            let whole = whole.unwrap_or(true);
+            slice.close_group(&mut chunk)?;
+            if !whole {
+                chunk.rows.cells.truncate(before.1);
+            }
+            let (rows, end) = (chunk.rows.count - before.0, chunk.rows.cells.len());
+            let looked_at = slice.reads.take();
+            if rows == 0 && whole {
+                self.slice.reads.add(looked_at.0, looked_at.1);
+                if !probe.names_rows && passed == chunk.passed {
+                    entries.iter().flatten().for_each(|entry| reported.add(entry));
+                }
+            }
+            if rows > 0 || !whole && partitions.is_empty() {
+                partitions.push_back(PartitionRows { token, key: key.clone(), rows, end, whole, looked_at });
+            }
+            if !whole {
+                Embedded::local().check_entries(&slice.def, probe, reported.take());
+                return Ok(Portion::of(chunk, partitions, Some(next)));
+            }
+            next = Position::after(token, key);
+        }
+        let has_more = cursor.fill().await?;
+        Embedded::local().check_entries(&slice.def, probe, reported.take());
+        Ok(Portion::of(chunk, partitions, has_more.then_some(next)))
+    }
+}
