@@ -5,8 +5,6 @@ use cql::ast::{self, Term, TypeName};
 use engine::Error;
 use schema::{CqlType, value};
 
-use super::literal::is_assignable;
-
 /// Checks the parts of a literal. `name` is the column or the part that it is for. Accepts a
 /// literal of another shape, such as a list for a set.
 ///
@@ -105,4 +103,26 @@ fn constant_fits(ty: &CqlType, literal: &ast::Literal) -> bool {
     };
     // The text of any constant can be a tuple.
     matches!(ty, CqlType::Tuple(_)) || kind.is_accepted_by(ty)
+}
+
+/// Returns true if bytes of `from` are a value of `to` with the same meaning in Cassandra.
+pub(super) fn is_assignable(to: &CqlType, from: &CqlType) -> bool {
+    use CqlType as T;
+    match (to.thawed(), from.thawed()) {
+        (T::Blob, _)
+        | (T::Text, T::Ascii)
+        | (T::Varint, T::Int | T::BigInt)
+        | (T::BigInt, T::Timestamp)
+        | (T::Timestamp | T::Time, T::BigInt)
+        | (T::Date, T::Int)
+        | (T::Uuid, T::TimeUuid) => true,
+        (T::List(to), T::List(from)) | (T::Set(to), T::Set(from)) => is_assignable(to, from),
+        (T::Map(to_key, to), T::Map(from_key, from)) => {
+            is_assignable(to_key, from_key) && is_assignable(to, from)
+        }
+        (T::Tuple(to), T::Tuple(from)) => {
+            to.len() >= from.len() && to.iter().zip(from).all(|(to, from)| is_assignable(to, from))
+        }
+        (to, from) => to == from,
+    }
 }

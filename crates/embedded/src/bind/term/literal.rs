@@ -12,7 +12,7 @@ use cql::ast::{self, Term};
 use engine::{Error, Guardrail, Guardrails, Value};
 use schema::{CqlType, UdtType, value};
 
-use super::fit::check_parts;
+use super::fit::{check_parts, is_assignable};
 use super::{Bind, Binder, Given};
 use crate::bind::types::Types;
 
@@ -236,28 +236,6 @@ pub(super) fn hinted_type(
             "Cannot assign value ({}){} to {name} of type {ty}",
             hint.ty, hint.term
         ))),
-    }
-}
-
-/// Returns true if bytes of `from` are a value of `to` with the same meaning in Cassandra.
-pub(super) fn is_assignable(to: &CqlType, from: &CqlType) -> bool {
-    use CqlType as T;
-    match (to.thawed(), from.thawed()) {
-        (T::Blob, _)
-        | (T::Text, T::Ascii)
-        | (T::Varint, T::Int | T::BigInt)
-        | (T::BigInt, T::Timestamp)
-        | (T::Timestamp | T::Time, T::BigInt)
-        | (T::Date, T::Int)
-        | (T::Uuid, T::TimeUuid) => true,
-        (T::List(to), T::List(from)) | (T::Set(to), T::Set(from)) => is_assignable(to, from),
-        (T::Map(to_key, to), T::Map(from_key, from)) => {
-            is_assignable(to_key, from_key) && is_assignable(to, from)
-        }
-        (T::Tuple(to), T::Tuple(from)) => {
-            to.len() >= from.len() && to.iter().zip(from).all(|(to, from)| is_assignable(to, from))
-        }
-        (to, from) => to == from,
     }
 }
 

@@ -10,7 +10,7 @@ use engine::{Error, Value};
 use functions::{Argument, Context, Fit, Function, FunctionError, Operator};
 use schema::CqlType;
 
-use super::literal::is_assignable;
+use super::fit::is_assignable;
 use super::{Bind, Binder, Given, Input};
 use crate::bind::types::Types;
 
