@@ -181,12 +181,16 @@ fn sort(def: &TableDef, merged: Merged<'_>, out: &mut Restrictions) -> Result<()
     let partition = def.partition_key().count();
     let clustering = partition + def.clustering().count();
     let is_named = (0..partition).all(|column| merged.is_chosen(column));
+    // Of rows in all partitions, an index finds those with a value of a clustering column.
+    let has_index = |column: usize| def.indexes.iter().any(|index| index.column == def.columns[column].name);
     // The first clustering column whose values are not given.
     let mut next = partition;
     // Restrictions are in the order of their first columns.
     for restriction in merged.into_sorted() {
         let first = restriction.columns.start;
-        let is_of_slice = (partition..clustering).contains(&first) && first == next;
+        let is_of_slice = (partition..clustering).contains(&first)
+            && first == next
+            && (is_named || !restriction.columns.clone().any(has_index));
         match restriction.kind {
             Kind::Choice(choice) if first < partition && is_named => out.partition.push(choice),
             Kind::Choice(choice) if is_of_slice => {

@@ -153,6 +153,21 @@ fn key_and_static_columns_are_indexed() {
 }
 
 #[test]
+fn clustering_column_is_found_without_a_partition() {
+    check(&[
+        ("CREATE TABLE t (k int, c int, d int, v int, PRIMARY KEY (k, c, d))", "CREATED t"),
+        ("CREATE INDEX ON t (c)", "UPDATED t"),
+        ("INSERT INTO t (k, c, d, v) VALUES (1, 1, 1, 10)", "void"),
+        ("INSERT INTO t (k, c, d, v) VALUES (1, 2, 1, 11)", "void"),
+        ("INSERT INTO t (k, c, d, v) VALUES (2, 1, 1, 12)", "void"),
+        ("INSERT INTO t (k, c, d, v) VALUES (2, 1, 2, 13)", "void"),
+        ("SELECT v FROM t WHERE c = 1", "10 12 13"),
+        ("SELECT v FROM t WHERE c = 1 AND d = 1 ALLOW FILTERING", "10 12"),
+        ("SELECT v FROM t WHERE k = 2 AND c = 1", "12 13"),
+    ]);
+}
+
+#[test]
 fn definitions_are_checked() {
     check(&[
         (

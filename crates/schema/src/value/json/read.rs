@@ -309,15 +309,13 @@ fn vector(
     })?;
     if count != dimension {
         let given = java_text(json);
-        let text = format!("List had incorrect size: expected {dimension} but given {count}: {given}");
+        let text = format!("List had incorrect size: expected {dimension} but given {count}; {given}");
         return Err(refused(text));
     }
     let mut elements = Vec::new();
     for_each_element(source, &mut |source| {
         if source == NULL {
-            let (at, given) = (elements.len(), java_text(json));
-            let text = format!("Element at index {at} is null (expected type {element}): {given}");
-            return Err(refused(text));
+            return Err(refused("Invalid null element in list".to_owned()));
         }
         let mut bytes = Vec::new();
         push(element, &Json::of(source)?, &mut bytes)?;
