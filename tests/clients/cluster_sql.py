@@ -129,14 +129,14 @@ def answers(node, front):
         assert nodes == [(f"{node.host}:{node.port}",)], nodes
 
 
-def levels(node, front):
+def level_of_new_role(node, front):
     """A role that was made at a node gets its level over SQL, before it has logged in here."""
     with cql(node) as clients:
         clients.connect().execute("CREATE ROLE planners")
     with connect(front) as admin, connect(front, "ann", "ann") as ann:
         attach = "ATTACH SERVICE LEVEL reports TO "
         refused(lambda: ann.execute(f"{attach} planners"), "42501")
-        refused(lambda: admin.execute(f"{attach} missing"), "42704", "missing")
+        refused(lambda: admin.execute(f"{attach} missing"), "22023", "missing")
         admin.execute(f"{attach} planners")
         attached = admin.execute("LIST ATTACHED SERVICE LEVEL OF planners").fetchall()
         assert attached == [("planners", "reports")], attached
@@ -240,7 +240,7 @@ def main():
         fill(front)
         tables_are_known(front)
         answers(node, front)
-        levels(node, front)
+        level_of_new_role(node, front)
         system_tables(front)
         settings(node, front)
         logins(front)

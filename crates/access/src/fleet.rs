@@ -11,6 +11,11 @@ use crate::catalog::{Membership, changes, edits_to};
 use crate::roles::Edit;
 
 impl Access {
+    /// Returns true if the levels are those of a fleet.
+    pub(crate) fn is_in_fleet(&self) -> bool {
+        self.shared.membership.get().is_some()
+    }
+
     /// Takes over the catalog of the fleet, if it has changed. On core 0. Does nothing without a
     /// fleet.
     ///

@@ -365,8 +365,8 @@ mod tests {
                 batch(shape(&types, &[], vec![0, 1]), page(Version::V5, &types, &[row])).expect_err("unfit");
             assert!(error.to_string().starts_with(expected), "{error}");
         };
-        // An empty int, and one hundredth of a millionth.
-        check([&[], &[0, 0, 0, 0, 1]], "column c00 of ks.t: ");
+        // A short int, and one hundredth of a millionth.
+        check([&[0], &[0, 0, 0, 0, 1]], "column c00 of ks.t: ");
         check([&[0; 4], &[0, 0, 0, 8, 1]], "column c01 of ks.t: expected a decimal");
     }
 

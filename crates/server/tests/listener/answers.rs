@@ -40,7 +40,9 @@ fn value_shown_many_times_is_refused_or_shown_whole() {
         client.startup(version, compression);
         assert_eq!(client.log_in(ADMIN.0, ADMIN.1), Answer::AuthSuccess);
         for rest in ["ks.t WHERE k = 1 AND c = 1", "ks.t WHERE k = 1", "ks.t"] {
-            for shown in ["v", "s", "v AS w"] {
+            // Static columns alone take no restriction of rows.
+            let all = if rest.contains("c = 1") { &["v", "v AS w"][..] } else { &["v", "s", "v AS w"] };
+            for shown in all {
                 let refused = client.query(&repeated(shown, 70, rest));
                 let Answer::Error(failure) = refused else { panic!("an error was expected") };
                 assert_eq!(failure.kind.code(), 0x2200, "{failure:?}");
