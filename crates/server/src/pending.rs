@@ -24,6 +24,7 @@ pub(crate) struct PendingResult {
     later: CatchPanic<Later>,
     reads: Option<Arc<Reads>>,
     /// Notes of the engine, if the request is traced.
+    #[expect(clippy::box_collection, reason = "one word in each waiting answer, and most have no notes")]
     notes: Option<Box<Vec<TraceNote>>>,
 }
 

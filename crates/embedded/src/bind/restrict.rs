@@ -181,7 +181,7 @@ fn sort(def: &TableDef, merged: Merged<'_>, out: &mut Restrictions) -> Result<()
     let partition = def.partition_key().count();
     let clustering = partition + def.clustering().count();
     let is_named = (0..partition).all(|column| merged.is_chosen(column));
-    // Of rows in all partitions, an index finds those with a value of a clustering column.
+    // An index finds the rows of all partitions with a value of a clustering column.
     let has_index = |column: usize| def.indexes.iter().any(|index| index.column == def.columns[column].name);
     // The first clustering column whose values are not given.
     let mut next = partition;

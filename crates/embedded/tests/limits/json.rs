@@ -44,7 +44,7 @@ fn batch_of_json_is_written_in_bounded_polls() {
         let values: Vec<[Value<'_>; 1]> = texts.iter().map(|text| [Value::Bytes(text.as_bytes())]).collect();
         let parts = |count: usize| {
             let of = |values| (insert.clone(), values as &[Value<'_>]);
-            values.iter().map(|values| of(values)).take(count).collect::<Vec<(Rc<dyn Plan>, &[Value<'_>])>>()
+            values.iter().map(of).take(count).collect::<Vec<(Rc<dyn Plan>, &[Value<'_>])>>()
         };
         for count in [2, 30, 5_000] {
             let batch = session.0.execute_batch(BatchKind::Unlogged, &parts(count), &Request::EMPTY);
