@@ -3,13 +3,14 @@
 use std::net::Ipv6Addr;
 
 use schema::CqlType;
+use schema::value::json::float_text;
 use schema::value::to_text;
 
 use crate::argument::is_same;
 use crate::decimal::Decimal;
 use crate::function::Body;
 use crate::number::{NUMBERS, Number};
-use crate::{Argument, Function, FunctionError, float_text, resolve};
+use crate::{Argument, Function, FunctionError, resolve};
 
 /// Resolves `CAST(argument AS to)`. A cast to the type that the argument has returns its value. As
 /// in Cassandra, the caller names such a column as if there were no cast.
@@ -80,7 +81,7 @@ pub(crate) fn number(function: &Function, value: &[u8]) -> Result<Option<Vec<u8>
     let number = match (number, &function.result) {
         (Number::Integer(number), CqlType::Decimal) => Number::Decimal(Decimal::from_integer(number.into())),
         (Number::Float(number), CqlType::Decimal) if number.is_finite() => {
-            let decimal = Decimal::parse(&float_text::float(number));
+            let decimal = Decimal::parse(&float_text(number));
             Number::Decimal(decimal.ok_or_else(|| FunctionError::invalid("Overflow"))?)
         }
         (number, _) => number,
@@ -92,8 +93,8 @@ pub(crate) fn number(function: &Function, value: &[u8]) -> Result<Option<Vec<u8>
 pub(crate) fn text(ty: &CqlType, value: &[u8]) -> Option<Vec<u8>> {
     let text = match (Number::from_bytes(ty, value), ty) {
         (Some(Number::Integer(number)), _) => number.to_string(),
-        (Some(Number::Float(number)), _) => float_text::float(number),
-        (Some(Number::Double(number)), _) => float_text::double(number),
+        (Some(Number::Float(number)), _) => float_text(number),
+        (Some(Number::Double(number)), _) => float_text(number),
         (Some(Number::Varint(number)), _) => number.to_string(),
         (Some(Number::Decimal(_)), _) => to_text(ty, value),
         (None, CqlType::Inet) if value.len() == 16 => {

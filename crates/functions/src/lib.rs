@@ -19,7 +19,6 @@ mod catalog;
 mod collection;
 mod decimal;
 mod error;
-mod float_text;
 mod function;
 mod json;
 mod mask;

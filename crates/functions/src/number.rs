@@ -3,9 +3,9 @@
 use num_bigint::BigInt;
 use schema::CqlType;
 use schema::value::NUMBER_BYTES_MAX;
+use schema::value::json::float_text;
 
 use crate::decimal::{Decimal, Failure, low_bits};
-use crate::float_text;
 
 /// Types of numbers, in Cassandra's order.
 pub(crate) static NUMBERS: [CqlType; 9] = [
@@ -137,7 +137,7 @@ impl Number {
                 if double.is_infinite() {
                     return Err("An infinite number cannot be converted into a decimal");
                 }
-                Decimal::parse(&float_text::double(double)).ok_or("Overflow")
+                Decimal::parse(&float_text(double)).ok_or("Overflow")
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use schema::value::json::{JSON_BYTES_MAX, JsonColumn, from_json, from_json_row, push_name, to_json};
+use schema::value::json::{
+    JSON_BYTES_MAX, JsonColumn, float_text, from_json, from_json_row, push_name, to_json,
+};
 use schema::value::{self, parse_text};
 use schema::{CqlType, UdtType};
 
@@ -244,4 +246,29 @@ fn sizes_are_bounded() {
     assert!(from_json(&ty("list<int>"), &deep).is_err());
     assert!(parse_text(&CqlType::Varint, &"9".repeat(3000)).is_err());
     assert!(from_json(&CqlType::Varint, &"9".repeat(3000)).is_err());
+}
+
+#[test]
+fn floats_have_the_texts_of_java() {
+    for (number, expected) in [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (1.0, "1.0"),
+        (-6.3, "-6.3"),
+        (100.0, "100.0"),
+        (1234567.0, "1234567.0"),
+        (9999999.5, "9999999.5"),
+        (1e7, "1.0E7"),
+        (1.25e10, "1.25E10"),
+        (0.001, "0.001"),
+        (0.0125, "0.0125"),
+        (0.00012, "1.2E-4"),
+        (f64::MAX, "1.7976931348623157E308"),
+        (f64::NAN, "NaN"),
+        (f64::NEG_INFINITY, "-Infinity"),
+    ] {
+        assert_eq!(float_text(number), expected);
+    }
+    assert_eq!(float_text(5.2_f32), "5.2");
+    assert_eq!(float_text(3.4028235e38_f32), "3.4028235E38");
 }

@@ -25,7 +25,7 @@ mod read;
 mod write;
 
 pub use read::{JsonColumn, from_json, from_json_row};
-pub use write::{push_name, to_json};
+pub use write::{float_text, push_name, to_json};
 
 use std::fmt;
 

@@ -198,6 +198,13 @@ fn number<F: Debug + LowerExp + Into<f64> + Copy>(number: F, out: &mut String) {
     }
 }
 
+/// Returns the text of a floating-point number as Java writes it, and Cassandra in JSON and casts.
+pub fn float_text<F: Debug + LowerExp + Into<f64> + Copy>(number: F) -> String {
+    let mut text = String::new();
+    push_java(number, &mut text);
+    text
+}
+
 /// Appends the text of Java's `toString`: the shortest digits that parse to the same number, with
 /// an exponent below 10⁻³ and from 10⁷ on.
 pub(super) fn push_java<F: Debug + LowerExp + Into<f64> + Copy>(number: F, out: &mut String) {
