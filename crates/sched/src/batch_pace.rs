@@ -11,8 +11,11 @@
 //!   ─────────────────────────────────────────────────────────────────────────
 //!   above 5/4                            three quarters of it
 //!   below 9/8, and batch waits           an eighth more
-//!   always                               ≥ their shares beside the others' requests at their base, ≥ 1/8
+//!   always                               at least their shares beside the others, and 1/8
 //! ```
+//!
+//! Shares count beside the occupancy that the others would have at their base: what batch levels
+//! themselves add to it entitles them to nothing.
 //!
 //! **Base.** The mean time of the others' requests in a *probe*, in which batch levels start
 //! nothing; the least of the last three, as the node may pause in one. Until the first one it is

@@ -11,7 +11,7 @@ use storage::TableId;
 
 use crate::bind::choice::Choice;
 use crate::bind::filter::{Filter, Test};
-use crate::bind::restrict::{Restrictions, is_bound};
+use crate::bind::restrict::{NEEDS_FILTERING, Restrictions, is_bound};
 use crate::index::cursor::Probe;
 use crate::index::maintain::key_of;
 
@@ -103,7 +103,7 @@ fn check(def: &TableDef, restrictions: &Restrictions) -> Result<(), Error> {
         def.indexes.iter().any(|index| index.column == column.name && index.is_storage_attached())
     });
     if !of_rows.all(|is_indexed| is_indexed) {
-        return Err(needs_filtering());
+        return Err(Error::Invalid(NEEDS_FILTERING.into()));
     }
     let of_class = |sai: bool| def.indexes.iter().filter(move |index| index.is_storage_attached() == sai);
     let supported = |sai: bool| {
@@ -112,7 +112,9 @@ fn check(def: &TableDef, restrictions: &Restrictions) -> Result<(), Error> {
     };
     let used = match supported(true) {
         Some(used) => used,
-        None => supported(false).filter(|used| used.len() == 1 && !has_gap).ok_or_else(needs_filtering)?,
+        None => supported(false)
+            .filter(|used| used.len() == 1 && !has_gap)
+            .ok_or_else(|| Error::Invalid(NEEDS_FILTERING.into()))?,
     };
     match used.into_iter().find(|index| !index.is_built) {
         Some(index) => Err(Error::Invalid(format!(
@@ -121,15 +123,6 @@ fn check(def: &TableDef, restrictions: &Restrictions) -> Result<(), Error> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Returns the error for a query that would read rows to discard them.
-fn needs_filtering() -> Error {
-    Error::Invalid(
-        "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. \
-         If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING"
-            .into(),
-    )
 }
 
 impl IndexUse {

@@ -14,6 +14,7 @@ use schema::{CqlType, ValueError, value};
 
 use crate::bind::types::Types;
 use operand::Call;
+pub(crate) use operand::literal_type;
 
 /// Bytes of a text that are checked in one work unit: UTF-8 of several bytes a character takes
 /// about 1 ns a byte.

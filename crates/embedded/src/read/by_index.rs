@@ -11,6 +11,7 @@ use engine::{Error, ResultRows};
 use storage::Shard;
 
 use crate::Embedded;
+use crate::bind::slice::is_in;
 use crate::index::cursor::{Cursor, Probe};
 use crate::index::entry::{Entry, Place};
 use crate::index::stale::Reported;
@@ -67,7 +68,7 @@ impl Slice {
         let PartitionKey { token, key } = partition;
         let mut last: Option<&Bytes> = None;
         for entry in entries {
-            let Some(row) = entry.row.as_ref().filter(|row| self.has(row)) else { continue };
+            let Some(row) = entry.row.as_ref().filter(|row| is_in(&self.ranges, row)) else { continue };
             // Another class of the same entry.
             if last.replace(row) == Some(row) {
                 continue;
@@ -92,16 +93,6 @@ impl Slice {
             }
         }
         Ok(None)
-    }
-
-    /// Returns true if a row is in the slice.
-    fn has(&self, row: &[u8]) -> bool {
-        let contains = |(start, end): &(Bound<Bytes>, Bound<Bytes>)| {
-            let start = start.as_ref().map(|edge| &edge[..]);
-            let end = end.as_ref().map(|edge| &edge[..]);
-            std::ops::RangeBounds::<[u8]>::contains(&(start, end), row)
-        };
-        self.ranges.iter().any(contains)
     }
 }
 

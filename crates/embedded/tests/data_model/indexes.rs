@@ -168,6 +168,25 @@ fn clustering_column_is_found_without_a_partition() {
 }
 
 #[test]
+fn groups_are_made_of_the_rows_that_an_index_finds() {
+    check(&[
+        ("CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))", "CREATED t"),
+        ("CREATE INDEX ON t (v)", "UPDATED t"),
+        ("INSERT INTO t (k, c, v) VALUES (0, 0, 7)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (0, 1, 8)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (0, 2, 7)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (1, 0, 7)", "void"),
+        ("INSERT INTO t (k, c, v) VALUES (1, 3, 7)", "void"),
+        ("SELECT k, count(*), max(c) FROM t WHERE v = 7 GROUP BY k", "1,2,3 0,2,2"),
+        ("SELECT k, c, count(*) FROM t WHERE v = 7 GROUP BY k, c", "1,0,1 1,3,1 0,0,1 0,2,1"),
+        ("SELECT k, c, count(*) FROM t WHERE v = 7 GROUP BY k, c PER PARTITION LIMIT 1", "1,0,1 0,0,1"),
+        ("SELECT k, count(*) FROM t WHERE v = 7 GROUP BY k PER PARTITION LIMIT 1", "1,2 0,2"),
+        ("SELECT k, sum(c) FROM t WHERE k = 0 AND v = 7 GROUP BY k", "0,2"),
+        ("SELECT min(c), max(k) FROM t WHERE v = 7", "0,1"),
+    ]);
+}
+
+#[test]
 fn definitions_are_checked() {
     check(&[
         (

@@ -224,7 +224,7 @@ pub(crate) fn fit_of_type(from: Option<&CqlType>, to: &CqlType) -> Fit {
 }
 
 /// Returns the type that a constant has by itself. `None` is null.
-fn literal_type(literal: &Literal) -> Option<CqlType> {
+pub(crate) fn literal_type(literal: &Literal) -> Option<CqlType> {
     Some(match literal {
         Literal::Integer(digits) if digits.parse::<i32>().is_ok() => CqlType::Int,
         Literal::Integer(digits) if digits.parse::<i64>().is_ok() => CqlType::BigInt,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use cql::ast::{FunctionCall, Literal, Term};
+use cql::ast::{FunctionCall, Term};
 use engine::{Error, Guardrails};
 use schema::{ColumnMask, CqlType, MaskArgument};
 
-use crate::bind::term::{Binder, Given};
+use crate::bind::term::{Binder, Given, literal_type};
 
 /// Parameter of a masking function after the value.
 #[derive(Clone, Copy)]
@@ -133,7 +133,11 @@ fn check_values(mask: &ColumnMask) -> Result<(), Error> {
 /// Returns the value of an argument.
 fn constant(function: &str, ty: &CqlType, term: &Term) -> Result<Option<Vec<u8>>, Error> {
     let refused = || {
-        let found = type_of(term).map_or_else(|| "unknown".to_owned(), |ty| ty.to_string());
+        let ty_of = match term {
+            Term::Literal(literal) => literal_type(literal),
+            _ => None,
+        };
+        let found = ty_of.map_or_else(|| "unknown".to_owned(), |ty| ty.to_string());
         Error::Invalid(format!(
             "Function system.{function} requires an argument of type {ty}, but found argument {term} of type {found}"
         ))
@@ -144,24 +148,6 @@ fn constant(function: &str, ty: &CqlType, term: &Term) -> Result<Option<Vec<u8>>
         Given::Bytes(bytes) => Ok(Some(bytes.into_owned())),
         Given::Null | Given::Unset => Ok(None),
     }
-}
-
-/// Returns the type that Cassandra gives a constant.
-fn type_of(term: &Term) -> Option<CqlType> {
-    let Term::Literal(literal) = term else { return None };
-    Some(match literal {
-        Literal::Integer(digits) if digits.parse::<i32>().is_ok() => CqlType::Int,
-        Literal::Integer(digits) if digits.parse::<i64>().is_ok() => CqlType::BigInt,
-        Literal::Integer(_) => CqlType::Varint,
-        Literal::Float(_) => CqlType::Double,
-        Literal::String(text) if text.is_ascii() => CqlType::Ascii,
-        Literal::String(_) => CqlType::Text,
-        Literal::Boolean(_) => CqlType::Boolean,
-        Literal::Uuid(_) => CqlType::Uuid,
-        Literal::Blob(_) => CqlType::Blob,
-        Literal::Duration(_) => CqlType::Duration,
-        Literal::Null => return None,
-    })
 }
 
 /// Returns true for functions of Cassandra that mask nothing.
