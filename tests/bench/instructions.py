@@ -1,7 +1,8 @@
 """Instructions of the server for a prepared read and a durable write, where the clock of a busy machine cannot tell two builds apart.
 
-    python3 tests/bench/instructions.py BINARY [OTHER] [--runs N] [--requests N] [--profiles FOLDER]
+    python3 tests/bench/instructions.py BINARY [OTHER] [--runs N] [--requests N] [--profiles FOLDER] [--also KIND,…]
 
+Kinds for --also: `indexed` and `viewed`, the write to a table with an index on a column, and with a view by it.
 With two binaries, the runs are in the order A B B A, and the last column is the median of OTHER over that of BINARY. Each run starts a server of
 one core under callgrind, on a temporary folder ($TMPDIR; /dev/shm makes syncs quick). Needed are valgrind, and `cc` for the clock described below.
 
@@ -29,6 +30,11 @@ from pathlib import Path
 FORMS = [(16, 16), (64, 1), (1, 1)]
 KEYS = 4096
 VALUE_BYTES, VALUES = 34, 5
+# Statements that make a table's writes of a kind other than plain.
+ALSO = {
+    "indexed": "CREATE INDEX ON k.{table} (c0)",
+    "viewed": "CREATE MATERIALIZED VIEW k.{table}_by_c0 AS SELECT * FROM k.{table} WHERE c0 IS NOT NULL AND key IS NOT NULL PRIMARY KEY (c0, key)",
+}
 # Longest wait for an answer, seconds.
 TIMEOUT_S = 60
 SLOWER = 40
@@ -96,7 +102,7 @@ def execute(statement, values, stream):
 class Server:
     """A server under callgrind, with a table of which all rows are in memory."""
 
-    def __init__(self, binary, folder, clock):
+    def __init__(self, binary, folder, clock, also):
         self.folder = folder
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=yes", f"--callgrind-out-file={folder}/out"]
         command += [binary, "serve", "--cores", "0", "--overprovisioned", "--memory", "1GiB", "--disk-probe", "off", "--data-dir", f"{folder}/data"]
@@ -111,9 +117,13 @@ class Server:
         first = self.connections[0]
         first.query("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
         columns = [f"c{column}" for column in range(VALUES)]
-        first.query(f"CREATE TABLE k.t (key blob PRIMARY KEY, {', '.join(f'{column} blob' for column in columns)})")
-        self.reads = first.prepare("SELECT * FROM k.t WHERE key = ?")
-        self.writes = first.prepare(f"INSERT INTO k.t (key, {', '.join(columns)}) VALUES (?{', ?' * VALUES})")
+        self.writes = {}
+        for kind in ["write", *also]:
+            first.query(f"CREATE TABLE k.{kind} (key blob PRIMARY KEY, {', '.join(f'{column} blob' for column in columns)})")
+            if kind != "write":
+                first.query(ALSO[kind].format(table=kind))
+            self.writes[kind] = first.prepare(f"INSERT INTO k.{kind} (key, {', '.join(columns)}) VALUES (?{', ?' * VALUES})")
+        self.reads = first.prepare("SELECT * FROM k.write WHERE key = ?")
         self.key = 0
         self.control("-i", "on")
         self.rounds("write", 16, 16, KEYS)
@@ -123,7 +133,7 @@ class Server:
         key = struct.pack(">Q", self.key)
         if kind == "read":
             return execute(self.reads, [key], stream)
-        return execute(self.writes, [key] + [os.urandom(VALUE_BYTES) for _ in range(VALUES)], stream)
+        return execute(self.writes[kind], [key] + [os.urandom(VALUE_BYTES) for _ in range(VALUES)], stream)
 
     def stop(self):
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -183,7 +193,7 @@ def calls(profile, begins, contains):
     return sum(int(count) for number, count in found if names[number].startswith(begins) and contains in names[number])
 
 
-def run(binary, requests, keep):
+def run(binary, requests, keep, also):
     """Returns what one server needs, by kind of request and form."""
     folder = tempfile.mkdtemp(prefix="fairlane-instructions-")
     server = None
@@ -191,8 +201,8 @@ def run(binary, requests, keep):
         Path(folder, "clock.c").write_text(CLOCK)
         clock = f"{folder}/clock.so"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", f"-DSLOWER={SLOWER}", f"{folder}/clock.c", "-o", clock], check=True)
-        server = Server(binary, folder, clock)
-        cases = [(kind, form) for kind in ("read", "write") for form in FORMS]
+        server = Server(binary, folder, clock, also)
+        cases = [(kind, form) for kind in ("read", "write", *also) for form in FORMS]
         named = {case: keep and f"{keep}.{case[0]}.{case[1][0]}x{case[1][1]}" for case in cases}
         return {case: server.measure(*case, requests if case[1] != (1, 1) else requests // 16, named[case]) for case in cases}
     finally:
@@ -213,6 +223,7 @@ def main():
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--requests", type=int, default=16384)
     parser.add_argument("--profiles")
+    parser.add_argument("--also", type=lambda text: text.split(","), default=[])
     options = parser.parse_args()
     binaries = options.binaries
     # A, or A B B A A B B A …
@@ -220,7 +231,7 @@ def main():
     results = [[] for _ in binaries]
     for index in order:
         keep = options.profiles and f"{options.profiles}/{'ab'[index]}{len(results[index])}"
-        results[index].append(run(binaries[index], options.requests, keep))
+        results[index].append(run(binaries[index], options.requests, keep, options.also))
     for case in results[0][0]:
         kind, (connections, in_flight) = case
         cells = [f"{shown(result, case, 0)} instructions, {shown(result, case, 1)} polls" for result in results]
