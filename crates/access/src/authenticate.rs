@@ -73,6 +73,13 @@ impl Access {
         })
     }
 
+    /// True unless the role has a bcrypt hash, which SCRAM cannot check: its client sends the
+    /// password in full. True for unknown names.
+    #[must_use]
+    pub fn takes_scram(&self, user: &str) -> bool {
+        self.verifier_of(user).verifier.scram().is_some()
+    }
+
     /// Begins a login whose password is checked elsewhere, within the limits of
     /// [`Access::authenticate_from`].
     ///

@@ -7,13 +7,12 @@ use std::rc::Rc;
 
 use access::{AuthError, ClusterLogin, Login};
 use cluster::{Front, Refusal, Role};
-use pgwire::messages::startup::Authentication;
 
 use crate::failure::{Failure, state};
 use crate::postgres::connection::ClientConnection;
 use crate::postgres::counts::add;
 use crate::postgres::error::End;
-use crate::postgres::login::fatal;
+use crate::postgres::login::clear_password;
 use crate::postgres::server::{CoreState, Sql};
 
 /// Logs a client in at the cluster.
@@ -35,16 +34,8 @@ pub(crate) async fn log_in(
         let role = front.log_in(version, "anonymous", None, group).await;
         return Ok((login, role.map_err(|refusal| no_login(&refusal))?));
     }
-    if !connection.is_encrypted() && !peer.ip().is_loopback() {
-        let text = "passwords are sent in clear text in front of a cluster, which checks them: this needs an \
-                    encrypted connection";
-        let failure =
-            Failure::fatal(state::NO_LOGIN, text).with_hint("Connect with sslmode=require or stricter.");
-        return Err(End::Failed(failure));
-    }
-    connection.put(&Authentication::CleartextPassword)?;
-    connection.flush().await?;
-    let password = connection.next().await?.body.password().map_err(fatal)?;
+    let why = "passwords are sent in clear text in front of a cluster, which checks them";
+    let password = clear_password(connection, peer, why).await?;
     let login = ClusterLogin { address: peer.ip(), version, name: user, password: &password };
     match here.access.log_in_at_cluster(front, login).await {
         Ok(Ok((login, role))) => {

@@ -1,5 +1,6 @@
 //! A connection from its first byte to login. Accepts or declines encryption, and authenticates the
-//! role by SCRAM-SHA-256 or by its certificate. Executes cancel requests, which need no login.
+//! role by SCRAM-SHA-256, by its certificate, or by its password in clear text if it has a bcrypt
+//! hash. Executes cancel requests, which need no login.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -115,8 +116,51 @@ async fn log_in_here(
             sql.audit_login(peer, user, None);
             Ok(login)
         }
-        None => authenticate(sql, here, connection, user, peer).await,
+        None if here.access.takes_scram(user) => authenticate(sql, here, connection, user, peer).await,
+        None => {
+            let why = "this role's password is a bcrypt hash, which needs it in clear text";
+            let password = clear_password(connection, peer, why).await?;
+            match here.access.authenticate_from(Some(peer.ip()), user, &password).await {
+                Ok(login) => {
+                    sql.audit_login(peer, user, None);
+                    Ok(login)
+                }
+                Err(error) => Err(wrong_password(sql, here, user, peer, &error).await),
+            }
+        }
     }
+}
+
+/// Waits for a password in clear text. `why` begins the text of the refusal.
+///
+/// # Errors
+/// The connection is neither encrypted nor from this machine, or the client is gone.
+pub(crate) async fn clear_password(
+    connection: &mut ClientConnection,
+    peer: SocketAddr,
+    why: &str,
+) -> Result<String, End> {
+    if !connection.is_encrypted() && !peer.ip().is_loopback() {
+        let failure = Failure::fatal(state::NO_LOGIN, format!("{why}: this needs an encrypted connection"));
+        return Err(End::Failed(failure.with_hint("Connect with sslmode=require or stricter.")));
+    }
+    connection.put(&Authentication::CleartextPassword)?;
+    connection.flush().await?;
+    connection.next().await?.body.password().map_err(fatal)
+}
+
+/// Counts a wrong password, and returns the refusal after the delay that slows down guessing.
+async fn wrong_password(
+    sql: &Sql,
+    here: &CoreState,
+    user: &str,
+    peer: SocketAddr,
+    error: &AuthError,
+) -> End {
+    sql.audit_login(peer, user, Some(&error.to_string()));
+    add(&here.counts.auth_failures, 1);
+    lanes::time::sleep(sql.config().auth_failure_delay).await;
+    End::Failed(Failure::fatal(state::PASSWORD, error.to_string()))
 }
 
 /// Waits for the startup message. The client may request each kind of encryption once before it.
@@ -211,12 +255,7 @@ async fn authenticate(
             connection.put(&Authentication::SASLFinal(Bytes::from(answer)))?;
             Ok(login)
         }
-        Err(error) => {
-            sql.audit_login(peer, user, Some(&error.to_string()));
-            add(&here.counts.auth_failures, 1);
-            lanes::time::sleep(sql.config().auth_failure_delay).await;
-            Err(End::Failed(Failure::fatal(state::PASSWORD, error.to_string())))
-        }
+        Err(error) => Err(wrong_password(sql, here, user, peer, &error).await),
     }
 }
 

@@ -174,6 +174,8 @@ fn repeated_text_is_planned_once_for_each_user_and_schema() {
         ] {
             admin.simple_query(text).await.expect(text);
         }
+        let jim = listener.connect(("jim", "secret")).await.expect("let in by a bcrypt hash");
+        assert_eq!(rows(&jim, "SELECT current_user").await, ["jim"]);
         let ann = listener.connect(("ann", "annspassword")).await.expect("let in");
         let mine = "SELECT current_user, count(*) FROM shop.orders";
         assert_eq!(rows(&admin, mine).await, ["admin|301"]);
@@ -320,12 +322,14 @@ fn roles_read_only_granted_tables() {
         for text in [
             "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
             "CREATE ROLE bob WITH PASSWORD = 'bobspassword' AND LOGIN = false",
+            "CREATE ROLE jim WITH HASHED PASSWORD = '$2a$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW' \
+             AND LOGIN = true",
             "GRANT SELECT ON shop.orders TO ann",
             "CREATE SERVICE LEVEL reports WITH shares = 100",
         ] {
             admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
         }
-        for login in [("ann", "wrong"), ("nobody", "x"), ("bob", "bobspassword")] {
+        for login in [("ann", "wrong"), ("nobody", "x"), ("bob", "bobspassword"), ("jim", "wrong")] {
             let error = listener.connect(login).await.expect_err("refused");
             assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("28P01"), "{login:?}");
         }
