@@ -2,7 +2,8 @@
 
     python3 tests/bench/instructions.py BINARY [OTHER] [--runs N] [--requests N] [--profiles FOLDER] [--also KIND,…]
 
-Kinds for --also: `indexed` and `viewed`, the write to a table with an index on a column, and with a view by it.
+Kinds for --also: `indexed` and `viewed`, the write to a table with an index on a column, and with a view by it; `by_index` and `by_view`, a query
+that finds ten rows.
 With two binaries, the runs are in the order A B B A, and the last column is the median of OTHER over that of BINARY. Each run starts a server of
 one core under callgrind, on a temporary folder ($TMPDIR; /dev/shm makes syncs quick). Needed are valgrind, and `cc` for the clock described below.
 
@@ -30,10 +31,16 @@ from pathlib import Path
 FORMS = [(16, 16), (64, 1), (1, 1)]
 KEYS = 4096
 VALUE_BYTES, VALUES = 34, 5
-# Statements that make a table's writes of a kind other than plain.
+# Rows of a query by an index or by a view.
+FOUND = 10
+INDEX = "CREATE INDEX ON k.{table} (c0)"
+VIEW = "CREATE MATERIALIZED VIEW k.{table}_view AS SELECT * FROM k.{table} WHERE c0 IS NOT NULL AND key IS NOT NULL PRIMARY KEY (c0, key)"
+# Kinds beside reads and writes: what is made of the table, and the query of rows by `c0`. Without one, the requests are writes.
 ALSO = {
-    "indexed": "CREATE INDEX ON k.{table} (c0)",
-    "viewed": "CREATE MATERIALIZED VIEW k.{table}_by_c0 AS SELECT * FROM k.{table} WHERE c0 IS NOT NULL AND key IS NOT NULL PRIMARY KEY (c0, key)",
+    "indexed": (INDEX, None),
+    "viewed": (VIEW, None),
+    "by_index": (INDEX, "SELECT * FROM k.by_index WHERE c0 = ?"),
+    "by_view": (VIEW, "SELECT * FROM k.by_view_view WHERE c0 = ?"),
 }
 # Longest wait for an answer, seconds.
 TIMEOUT_S = 60
@@ -117,23 +124,34 @@ class Server:
         first = self.connections[0]
         first.query("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
         columns = [f"c{column}" for column in range(VALUES)]
-        self.writes = {}
+        self.writes, self.queries = {}, {}
         for kind in ["write", *also]:
+            made, query = ALSO.get(kind, (None, None))
             first.query(f"CREATE TABLE k.{kind} (key blob PRIMARY KEY, {', '.join(f'{column} blob' for column in columns)})")
-            if kind != "write":
-                first.query(ALSO[kind].format(table=kind))
+            if made:
+                first.query(made.format(table=kind))
             self.writes[kind] = first.prepare(f"INSERT INTO k.{kind} (key, {', '.join(columns)}) VALUES (?{', ?' * VALUES})")
+            if query:
+                self.queries[kind] = first.prepare(query)
         self.reads = first.prepare("SELECT * FROM k.write WHERE key = ?")
-        self.key = 0
+        self.key, self.is_filling = 0, True
         self.control("-i", "on")
-        self.rounds("write", 16, 16, KEYS)
+        for kind in ["write", *self.queries]:
+            self.rounds(kind, 16, 16, KEYS)
+        self.is_filling = False
 
     def request(self, kind, stream):
         self.key = (self.key + 1) % KEYS
         key = struct.pack(">Q", self.key)
         if kind == "read":
             return execute(self.reads, [key], stream)
-        return execute(self.writes[kind], [key] + [os.urandom(VALUE_BYTES) for _ in range(VALUES)], stream)
+        found_by = struct.pack(">Q", self.key // FOUND)
+        if kind in self.queries and not self.is_filling:
+            return execute(self.queries[kind], [found_by], stream)
+        values = [os.urandom(VALUE_BYTES) for _ in range(VALUES)]
+        if kind in self.queries:
+            values[0] = found_by
+        return execute(self.writes[kind], [key, *values], stream)
 
     def stop(self):
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -225,6 +243,8 @@ def main():
     parser.add_argument("--profiles")
     parser.add_argument("--also", type=lambda text: text.split(","), default=[])
     options = parser.parse_args()
+    if unknown := set(options.also) - set(ALSO):
+        parser.error(f"unknown kinds {unknown}: there are {', '.join(ALSO)}")
     binaries = options.binaries
     # A, or A B B A A B B A …
     order = [index for run in range(options.runs) for index in (range(len(binaries)) if run % 2 == 0 else reversed(range(len(binaries))))]
