@@ -105,7 +105,9 @@ impl Engine for Embedded {
     }
 
     fn metrics(&self) -> Vec<Measure> {
-        crate::system::metrics::of(&self.shard.stats())
+        let mut all = crate::system::metrics::of(&self.shard.stats());
+        all.extend(self.indexes.sweeps.metrics());
+        all
     }
 }
 

@@ -148,6 +148,7 @@ impl Embedded {
             let indexed = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
             let indexed: Vec<_> = indexed.filter(|def| !def.indexes.is_empty()).cloned().collect();
             embedded.indexes.adopt(&schema, &indexed);
+            embedded.resume_sweeps();
             embedded.add_schema_tables();
             system::task_tables::register(&embedded);
             embedded.drop_leftovers(&schema);

@@ -33,6 +33,8 @@ pub enum Error {
     Overloaded(String),
     /// The read exceeded its timeout: ReadTimeout (0x1200).
     ReadTimeout(String),
+    /// The read needs an index that is not built: ReadFailure (0x1300).
+    IndexNotAvailable,
     /// The write exceeded its timeout: WriteTimeout (0x1100).
     WriteTimeout(String),
     /// The schema changed after the plan was prepared. Prepare it again (0x2500, or silently for
@@ -51,6 +53,9 @@ impl fmt::Display for Error {
             Error::AlreadyExists { keyspace, table } => {
                 write!(f, "Object {keyspace}.{table} already exists")
             }
+            Error::IndexNotAvailable => f.write_str(
+                "Operation failed - received 0 responses and 1 failures: INDEX_NOT_AVAILABLE from /127.0.0.1:7000",
+            ),
             Error::Stale => f.write_str("The schema changed since the statement was prepared"),
             Error::Function { message, .. } => f.write_str(message),
             Error::Invalid(m)

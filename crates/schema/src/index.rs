@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::names::quoted;
+use crate::{Analysis, CqlType};
 
 /// Part of a column that an index finds rows by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -75,6 +76,27 @@ pub fn is_storage_attached(class: &str) -> bool {
     class.eq_ignore_ascii_case("sai") || class == "StorageAttachedIndex" || class == STORAGE_ATTACHED
 }
 
+/// Returns true for a type whose values Cassandra's storage-attached indexes keep in order. Texts,
+/// booleans, random UUIDs and frozen values are found by equality alone.
+fn has_ranges(ty: &CqlType) -> bool {
+    matches!(
+        ty,
+        CqlType::TinyInt
+            | CqlType::SmallInt
+            | CqlType::Int
+            | CqlType::BigInt
+            | CqlType::Varint
+            | CqlType::Float
+            | CqlType::Double
+            | CqlType::Decimal
+            | CqlType::Date
+            | CqlType::Time
+            | CqlType::Timestamp
+            | CqlType::TimeUuid
+            | CqlType::Inet
+    )
+}
+
 impl IndexDef {
     /// Returns true for a storage-attached index.
     #[must_use]
@@ -86,6 +108,26 @@ impl IndexDef {
     #[must_use]
     pub fn is_custom(&self) -> bool {
         self.options.contains_key(CLASS_OPTION)
+    }
+
+    /// Returns true if the index, on a column of this type, finds ranges of values: if it is
+    /// storage-attached, and on one value of a number, time or address.
+    #[must_use]
+    pub fn finds_ranges(&self, ty: &CqlType) -> bool {
+        self.part == IndexedPart::Value && self.is_storage_attached() && has_ranges(ty)
+    }
+
+    /// Returns the analysis of its texts.
+    #[must_use]
+    pub fn analysis(&self) -> Analysis {
+        let is = |option: &str, value: bool| {
+            self.options.get(option).is_some_and(|given| given.eq_ignore_ascii_case(&value.to_string()))
+        };
+        Analysis {
+            ignores_case: is("case_sensitive", false),
+            normalizes: is("normalize", true),
+            folds: is("ascii", true),
+        }
     }
 
     /// Returns true if another index differs only in the name and the data.

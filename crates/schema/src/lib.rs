@@ -1,6 +1,7 @@
 //! CQL types, values, table definitions, key order and tokens. Defines columns and keys for all
 //! other crates. It knows no storage and no protocol.
 
+mod analysis;
 mod index;
 pub mod names;
 pub mod table;
@@ -9,6 +10,7 @@ pub mod types;
 pub mod value;
 mod weight;
 
+pub use analysis::Analysis;
 pub use index::{CLASS_OPTION, IndexDef, IndexedPart, is_storage_attached};
 pub use table::{
     ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, DefinitionError, DroppedColumn, KeyspaceDef,

@@ -1,14 +1,18 @@
 //! Errors of requests, as ERROR messages. Texts that clients know from Cassandra keep its wording.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use engine::Error;
 use frontdoor::Full;
-use wire::{Consistency, Failure, FailureKind};
+use wire::{Consistency, Failure, FailureKind, Failures};
 use workload::Rejection;
 
 use crate::account;
 use crate::statement::StatementKind;
+
+/// Cassandra's code for a replica whose index is not built.
+const INDEX_NOT_AVAILABLE: u16 = 6;
 
 /// Converts an engine's error to an ERROR message. `id` belongs to a prepared statement.
 pub(crate) fn of(error: Error, kind: StatementKind, consistency: Consistency, id: Option<&[u8]>) -> Failure {
@@ -25,6 +29,12 @@ pub(crate) fn of(error: Error, kind: StatementKind, consistency: Consistency, id
         Error::Overloaded(_) => FailureKind::Overloaded,
         Error::ReadTimeout(_) => {
             FailureKind::ReadTimeout { consistency, received: 0, block_for: 1, data_present: false }
+        }
+        Error::IndexNotAvailable => {
+            // Clients of protocol v5 get Cassandra's code for the reason.
+            let reasons = vec![(Ipv4Addr::LOCALHOST.into(), INDEX_NOT_AVAILABLE)];
+            let failures = Failures { count: 1, reasons };
+            FailureKind::ReadFailure { consistency, received: 0, block_for: 1, failures, data_present: false }
         }
         Error::WriteTimeout(_) => {
             let write_type = if kind == StatementKind::Batch { "BATCH" } else { "SIMPLE" };

@@ -148,7 +148,7 @@ impl From<Error> for Failure {
             Error::Overloaded(_) => state::OVERLOADED,
             Error::ReadTimeout(_) | Error::WriteTimeout(_) => state::CANCELED,
             Error::Stale => "40001",
-            Error::Server(_) => state::INTERNAL,
+            Error::IndexNotAvailable | Error::Server(_) => state::INTERNAL,
         };
         Failure::new(code, error.to_string())
     }

@@ -1,10 +1,11 @@
 //! Comparisons that rows must pass, before and after the values of an execution are bound.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use cql::ast::CompareOp;
 use engine::{Error, Value};
-use schema::{CqlType, TableDef, value};
+use schema::{Analysis, CqlType, TableDef, value};
 
 use crate::bind::choice::Choice;
 use crate::bind::elements;
@@ -18,6 +19,8 @@ pub(crate) struct Filter {
     pub(crate) column: usize,
     /// Condition on the column.
     pub(crate) test: Test,
+    /// Analysis of the texts that an equality compares.
+    pub(crate) analysis: Analysis,
 }
 
 /// Condition of a [`Filter`].
@@ -43,6 +46,7 @@ pub(crate) struct BoundFilter {
     /// Index in the table's `columns`.
     pub(crate) column: usize,
     test: BoundTest,
+    analysis: Analysis,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +60,10 @@ enum BoundTest {
 }
 
 impl Filter {
+    pub(crate) fn new(column: usize, test: Test) -> Filter {
+        Filter { column, test, analysis: Analysis::default() }
+    }
+
     /// Returns the size of its values in one execution, in bytes as given by the client.
     pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
         match &self.test {
@@ -75,7 +83,7 @@ impl Filter {
     pub(crate) fn bound(&self, def: &TableDef, values: &[Value<'_>]) -> Result<BoundFilter, Error> {
         let column = &def.columns[self.column].name;
         let one = |bind: &Bind, what: &str| match bind.get(values)? {
-            Given::Bytes(bytes) => Ok(bytes.into_owned()),
+            Given::Bytes(bytes) => Ok(term(self.analysis, &bytes).into_owned()),
             Given::Null => Err(Error::Invalid(format!("Unsupported null {what} for column {column}"))),
             Given::Unset => Err(Error::Invalid(format!("Unsupported unset {what} for column {column}"))),
         };
@@ -87,14 +95,14 @@ impl Filter {
                 BoundTest::Compare(CompareOp::Eq, fields.swap_remove(*at).into_owned())
             }
             Test::In(choice) => {
-                let all = choice.values(values)?.into_iter().map(std::borrow::Cow::into_owned).collect();
+                let all = choice.values(values)?.into_iter().map(Cow::into_owned).collect();
                 BoundTest::In(in_order(&def.columns[self.column].ty, all))
             }
             Test::Contains(bind) => BoundTest::Contains(one(bind, "value")?),
             Test::ContainsKey(bind) => BoundTest::ContainsKey(one(bind, "value")?),
             Test::Entry(key, bind) => BoundTest::Entry(one(key, "map key")?, one(bind, "map value")?),
         };
-        Ok(BoundFilter { column: self.column, test })
+        Ok(BoundFilter { column: self.column, test, analysis: self.analysis })
     }
 }
 
@@ -115,8 +123,13 @@ impl BoundFilter {
     /// Returns true if a value passes. Null never passes.
     pub(crate) fn passes(&self, ty: &CqlType, found: Option<&[u8]>) -> bool {
         let Some(found) = found else { return false };
-        let same = |ty: &CqlType, a: &[u8], b: &[u8]| value::compare(ty, a, b).is_eq();
+        let analysis = self.analysis;
+        let same = |ty: &CqlType, a: &[u8], b: &[u8]| match analysis.is_none() {
+            true => value::compare(ty, a, b).is_eq(),
+            false => *term(analysis, a) == *b,
+        };
         match &self.test {
+            BoundTest::Compare(CompareOp::Eq, other) => same(ty, found, other),
             BoundTest::Compare(op, other) => holds(*op, value::compare(ty, found, other)),
             BoundTest::In(others) => is_among(ty, others, found),
             BoundTest::Contains(wanted) => match ty.thawed() {
@@ -128,12 +141,25 @@ impl BoundFilter {
                 }
                 _ => false,
             },
-            BoundTest::ContainsKey(key) => elements::value_at_key(ty, found, key).is_some(),
+            BoundTest::ContainsKey(wanted) => match ty.thawed() {
+                CqlType::Map(of, _) if !analysis.is_none() => {
+                    value::pairs(found).flatten().any(|(key, _)| same(of, key, wanted))
+                }
+                _ => elements::value_at_key(ty, found, wanted).is_some(),
+            },
             BoundTest::Entry(key, wanted) => match (ty.thawed(), elements::value_at_key(ty, found, key)) {
                 (CqlType::Map(_, of), Some(value)) => same(of, value, wanted),
                 _ => false,
             },
         }
+    }
+}
+
+/// Returns the term of a text that an analysis compares. Other values are returned as they are.
+fn term(analysis: Analysis, bytes: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !analysis.is_none() => Cow::Owned(analysis.term(text).into_bytes()),
+        _ => Cow::Borrowed(bytes),
     }
 }
 

@@ -1,8 +1,12 @@
 //! Choice of an index for a SELECT, and the queries that need no ALLOW FILTERING for its sake.
 //!
-//! One index finds the rows, and all filters are applied to them. Other indexes of the query only
-//! decide about ALLOW FILTERING, as in Cassandra: an index without a class serves one restriction
-//! alone, storage-attached ones serve any number together. Ranges are filters.
+//! Indexes of one value find the rows that all of them name. Without any, an index finds the rows
+//! of a range, if partitions are not named. All filters are applied to the rows in any case.
+//!
+//! As in Cassandra, an index without a class makes ALLOW FILTERING unnecessary for one restriction
+//! alone, and storage-attached ones do for any number together.
+
+use std::ops::Bound;
 
 use cql::ast::CompareOp;
 use engine::{Error, Value};
@@ -11,13 +15,27 @@ use storage::TableId;
 
 use crate::bind::choice::Choice;
 use crate::bind::filter::{Filter, Test};
-use crate::bind::restrict::{NEEDS_FILTERING, Restrictions, is_bound};
-use crate::index::cursor::Probe;
-use crate::index::maintain::key_of;
+use crate::bind::restrict::{NEEDS_FILTERING, Restrictions, is_bound, is_lower};
+use crate::index::cursor::{Lookup, Probe};
+use crate::index::list::IndexKey;
+use crate::index::maintain::{key_of, term_of};
+use crate::index::range::IndexRange;
 
-/// Index that finds the rows of a SELECT.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Indexes that find the rows of a SELECT.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct IndexUse {
+    first: Served,
+    /// Other values that the rows have.
+    others: Vec<Served>,
+    /// True if the entries name rows, and not partitions.
+    names_rows: bool,
+    /// True if an index that makes ALLOW FILTERING unnecessary is not built.
+    is_building: bool,
+}
+
+/// An index, and the filter that it serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Served {
     /// Index in the table's `indexes`.
     index: usize,
     /// Index in the filters of the restrictions.
@@ -40,19 +58,13 @@ fn finds(def: &TableDef, index: &IndexDef, filter: &Filter) -> bool {
 fn supports(def: &TableDef, index: &IndexDef, filter: &Filter) -> bool {
     let column = &def.columns[filter.column];
     let is_range = matches!(filter.test, Test::Compare(op, _) if is_bound(op));
-    let has_order = !matches!(column.ty, CqlType::Text | CqlType::Ascii | CqlType::Boolean);
-    finds(def, index, filter)
-        || is_range
-            && has_order
-            && index.column == column.name
-            && index.part == IndexedPart::Value
-            && index.is_storage_attached()
+    finds(def, index, filter) || is_range && index.column == column.name && index.finds_ranges(&column.ty)
 }
 
 /// Returns the index to use. `None`: all partitions that the statement names are read.
 ///
 /// # Errors
-/// The query needs ALLOW FILTERING, or the index that makes it unnecessary is not built.
+/// The query needs ALLOW FILTERING.
 pub(crate) fn choose(
     def: &TableDef,
     restrictions: &Restrictions,
@@ -67,16 +79,40 @@ pub(crate) fn choose(
     if filters.iter().any(is_found) {
         check_combination(restrictions, is_ordered)?;
     }
-    if !allow_filtering {
-        check(def, restrictions)?;
-    }
-    let usable = def.indexes.iter().enumerate().filter(|(_, index)| index.is_built);
-    let uses = usable.filter_map(|(at, index)| {
-        let filter = filters.iter().position(|filter| finds(def, index, filter))?;
-        Some(IndexUse { index: at, filter })
-    });
+    let is_building = !allow_filtering && !check(def, restrictions)?;
+    let usable = || def.indexes.iter().enumerate().filter(|(_, index)| index.is_built || is_building);
+    let all_served = |by: fn(&TableDef, &IndexDef, &Filter) -> bool| {
+        let served = filters.iter().enumerate().filter_map(move |(filter, test)| {
+            let (index, _) = usable().find(|(_, index)| by(def, index, test))?;
+            Some(Served { index, filter })
+        });
+        served.collect::<Vec<_>>()
+    };
+    let of_values = all_served(finds);
     // Prefer entries that name rows: they read no others.
-    Ok(uses.min_by_key(|found| !found.names_rows(def)))
+    let Some(first) = of_values.iter().copied().min_by_key(|served| !served.names_rows(def)) else {
+        // The rows of a named partition are read faster than a range of all.
+        let is_found = restrictions.partition.is_empty();
+        let ranges = if is_found { all_served(supports) } else { Vec::new() };
+        return Ok(ranges.first().map(|&first| {
+            let others = Vec::new();
+            IndexUse { first, others, names_rows: first.names_rows(def), is_building }
+        }));
+    };
+    let names_rows = first.names_rows(def);
+    let others = of_values.into_iter().filter(|other| *other != first && other.names_rows(def) == names_rows);
+    Ok(Some(IndexUse { first, others: others.collect(), names_rows, is_building }))
+}
+
+/// Has equalities compare texts as their indexes do.
+pub(crate) fn analyze(def: &TableDef, restrictions: &mut Restrictions) {
+    for filter in &mut restrictions.filters {
+        let mut indexes = def.indexes.iter().filter(|index| finds(def, index, filter));
+        if let Some(analysis) = indexes.find_map(|index| Some(index.analysis()).filter(|own| !own.is_none()))
+        {
+            filter.analysis = analysis;
+        }
+    }
 }
 
 /// Refuses what Cassandra refuses together with an index.
@@ -91,8 +127,8 @@ fn check_combination(restrictions: &Restrictions, is_ordered: bool) -> Result<()
     }
 }
 
-/// Checks that indexes support all filters, and that they are built.
-fn check(def: &TableDef, restrictions: &Restrictions) -> Result<(), Error> {
+/// Checks that indexes support all filters. Returns true if they are built.
+fn check(def: &TableDef, restrictions: &Restrictions) -> Result<bool, Error> {
     let filters = &restrictions.filters;
     // As in Cassandra: behind a gap, all restrictions of clustering columns need an index.
     let is_clustering = |column: usize| matches!(def.columns[column].kind, ColumnKind::Clustering(..));
@@ -116,35 +152,33 @@ fn check(def: &TableDef, restrictions: &Restrictions) -> Result<(), Error> {
             .filter(|used| used.len() == 1 && !has_gap)
             .ok_or_else(|| Error::Invalid(NEEDS_FILTERING.into()))?,
     };
-    match used.into_iter().find(|index| !index.is_built) {
-        Some(index) => Err(Error::Invalid(format!(
-            "The secondary index '{}' is not yet available as it is building",
-            index.name
-        ))),
-        None => Ok(()),
-    }
+    Ok(used.into_iter().all(|index| index.is_built))
 }
 
-impl IndexUse {
+impl Served {
     /// Returns true if the entries of the index name rows, and not partitions.
     fn names_rows(self, def: &TableDef) -> bool {
         let column = def.column(&def.indexes[self.index].column);
         column.is_some_and(|(_, c)| matches!(c.kind, ColumnKind::Clustering(..) | ColumnKind::Regular))
     }
 
+    fn data(self, def: &TableDef) -> TableId {
+        TableId(def.indexes[self.index].data.as_u128())
+    }
+
     /// Returns the value to look up in an execution.
-    pub(crate) fn probe(
+    fn key(
         self,
         def: &TableDef,
         restrictions: &Restrictions,
         values: &[Value<'_>],
-    ) -> Result<Probe, Error> {
+    ) -> Result<IndexKey, Error> {
         let filter = &restrictions.filters[self.filter];
         let ty = &def.columns[filter.column].ty;
         let inner = ty.thawed().inner();
-        let mut value = Vec::new();
+        let (mut value, analysis) = (Vec::new(), def.indexes[self.index].analysis());
         let mut add = |ty: &CqlType, bind: &crate::bind::term::Bind| {
-            bind.required(values).map(|bytes| key_of(ty, &bytes, &mut value))
+            bind.required(values).map(|bytes| term_of(analysis, ty, &bytes, &mut value))
         };
         match (&filter.test, &inner[..]) {
             (Test::Compare(_, bind), _) => add(ty, bind)?,
@@ -156,7 +190,63 @@ impl IndexUse {
             }
             _ => return Err(Error::Server("an index was chosen for a filter of another kind".into())),
         }
-        let data = TableId(def.indexes[self.index].data.as_u128());
-        Ok(Probe::new(data, value, self.names_rows(def)))
+        Ok(IndexKey::new(self.data(def), value))
+    }
+
+    /// Returns the range of values in an execution.
+    fn range(
+        self,
+        def: &TableDef,
+        restrictions: &Restrictions,
+        values: &[Value<'_>],
+    ) -> Result<IndexRange, Error> {
+        let column = restrictions.filters[self.filter].column;
+        let (mut lower, mut upper) = (Bound::Unbounded, Bound::Unbounded);
+        for filter in restrictions.filters.iter().filter(|filter| filter.column == column) {
+            let Test::Compare(op, bind) = &filter.test else { continue };
+            let mut key = Vec::new();
+            key_of(&def.columns[column].ty, &bind.required(values)?, &mut key);
+            let bound = match op {
+                CompareOp::GreaterEq | CompareOp::LessEq => Bound::Included(key),
+                CompareOp::Greater | CompareOp::Less => Bound::Excluded(key),
+                CompareOp::Eq | CompareOp::NotEq => continue,
+            };
+            *if is_lower(*op) { &mut lower } else { &mut upper } = bound;
+        }
+        Ok(IndexRange::new(self.data(def), lower, upper))
+    }
+}
+
+impl IndexUse {
+    /// Returns the lookup of an execution. `None`: a value is too large to be indexed.
+    ///
+    /// # Errors
+    /// A value is missing, or too large for an index without a class, or an index is not built.
+    pub(crate) fn probe(
+        &self,
+        def: &TableDef,
+        restrictions: &Restrictions,
+        values: &[Value<'_>],
+    ) -> Result<Option<Probe>, Error> {
+        if self.is_building {
+            return Err(Error::IndexNotAvailable);
+        }
+        let key = |served: &Served| served.key(def, restrictions, values);
+        let lookup = match restrictions.filters[self.first.filter].test {
+            Test::Compare(op, _) if is_bound(op) => {
+                Lookup::Range(self.first.range(def, restrictions, values)?)
+            }
+            _ => Lookup::Values(key(&self.first)?, self.others.iter().map(key).collect::<Result<_, _>>()?),
+        };
+        if let Lookup::Values(first, others) = &lookup
+            && std::iter::once(first).chain(others).any(IndexKey::is_too_large)
+        {
+            let is_of_class = def.indexes[self.first.index].is_storage_attached();
+            return match is_of_class {
+                true => Ok(None),
+                false => Err(Error::Invalid("Index expression values may not be larger than 64K".into())),
+            };
+        }
+        Ok(Some(Probe { lookup, names_rows: self.names_rows }))
     }
 }

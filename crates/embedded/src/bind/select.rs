@@ -11,7 +11,7 @@ use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
 use crate::bind::choice::Choice;
-use crate::bind::indexed::{IndexUse, choose};
+use crate::bind::indexed::{IndexUse, analyze, choose};
 use crate::bind::names::TableNames;
 use crate::bind::projection::{Projection, columns_in, group_by, selected};
 use crate::bind::restrict::{NEEDS_FILTERING, Purpose, Restrictions, restrict};
@@ -161,7 +161,7 @@ pub(crate) fn select(
             }
         }
     };
-    let restrictions = restrict(names, &select.relations, binder, purpose)?;
+    let mut restrictions = restrict(names, &select.relations, binder, purpose)?;
     if select.distinct {
         check_distinct(def, select, &restrictions)?;
     }
@@ -183,6 +183,7 @@ pub(crate) fn select(
     let index = if is_virtual {
         None
     } else {
+        analyze(def, &mut restrictions);
         choose(def, &restrictions, select.allow_filtering, !select.order_by.is_empty())?
     };
     let order = order(names, select, &restrictions)?;

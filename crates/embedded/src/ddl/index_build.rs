@@ -51,8 +51,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Time for which a statement waits for its build. Larger tables are built after its answer.
 const WAITED: Duration = Duration::from_secs(5);
 
-/// Key of the row with the generation of the data folder.
+/// Key of the row with the generation of the data folder, and the format of entries in the lowest
+/// eight bits.
 const GENERATION: &[u8] = b"generation";
+
+/// Format of entries. Indexes with entries of another one are built anew. 1 has ordered entries.
+const FORMAT: i64 = 1;
 
 /// Position of a build on one core.
 #[derive(Clone, Debug)]
@@ -251,7 +255,7 @@ impl Embedded {
     }
 
     /// Writes a number to the table of builds, or removes it.
-    async fn store(&self, key: &[u8], number: Option<i64>) -> Result<(), Error> {
+    pub(crate) async fn store(&self, key: &[u8], number: Option<i64>) -> Result<(), Error> {
         let mutation = self.stored_number(key, number);
         // No floor: a start reads the timestamp of the row itself before the next one.
         let written = self.shard.apply_vital(vec![mutation]).await.map_err(storage_error)?;
@@ -270,7 +274,8 @@ impl Embedded {
         Mutation { table: INDEX_BUILDS, token, key, changes: vec![Change::Row(row.finish())] }
     }
 
-    async fn stored_progress(&self, key: &[u8]) -> Result<Option<i64>, Error> {
+    /// Returns the number of a row of the table of builds.
+    pub(crate) async fn stored_progress(&self, key: &[u8]) -> Result<Option<i64>, Error> {
         let token = schema::token::token(key);
         let found = self.shard.read_partition(INDEX_BUILDS, token, key, 0).wait().await;
         let Some(view) = found.map_err(storage_error)? else { return Ok(None) };
@@ -283,13 +288,14 @@ impl Embedded {
     }
 
     /// Gives all indexes other data, to be built anew, if the data folder was distributed over
-    /// another number of cores since they were built, or was restored without them. Runs on core 0
+    /// another number of cores since they were built, or was restored without them, or if their
+    /// entries have another format. Runs on core 0
     /// before the other cores open.
     pub(crate) async fn renew_indexes(&self, schema: Arc<Schema>) -> Result<Arc<Schema>, Error> {
         if self.snapshots.dir.is_none() {
             return Ok(schema);
         }
-        let generation = self.shard.generation() as i64;
+        let generation = (self.shard.generation() as i64) << 8 | FORMAT;
         if self.stored_progress(GENERATION).await? == Some(generation) {
             return Ok(schema);
         }

@@ -44,7 +44,11 @@ impl Embedded {
                 entries.add(&table, mutation);
             }
         }
+        let rows = mutations.len();
         entries.finish(timestamp, &mut mutations);
+        if self.indexes.sweeps.note(&mutations[rows..]) {
+            self.start_sweeps();
+        }
         WithEntries { mutations, in_flight: Some(self.indexes.begin(timestamp)) }
     }
 

@@ -9,11 +9,24 @@
 //! Integers are big-endian, so entries of one value have the order of the table's rows. A query by
 //! one value therefore returns rows in the order of a scan, and pages continue by position.
 //!
+//! An index that finds ranges has one more entry for each, in the order of values:
+//!
+//! ```text
+//! partition key   FF FF │ bucket u8: the highest bits of the token of the row
+//! clustering key  value │ place as above │ length of the value u16 │ class u32
+//! ```
+//!
+//! Buckets have the order of tokens, so a reader of a range sorts the places of one bucket at a
+//! time. No value of a type with ranges has a key of three bytes that begins with FF FF: see the
+//! key encoding of `schema`.
+//!
 //! An entry has a row marker and no cells. It expires not before the cells that it was written
 //! for. If several writes have different times to live, one entry would replace another that lives
 //! longer, because the later one wins. So the expiry is rounded up and part of the clustering key:
 //! it is the *class* of the entry, 0 for none. Writes with the same time to live make at most about
 //! [`CLASSES`] entries at a time.
+
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use schema::value;
@@ -24,6 +37,17 @@ const CLASSES: u32 = 8;
 
 /// Bytes of a class.
 const CLASS_BYTES: usize = 4;
+
+/// Bits of the number of a bucket: 32 buckets. A range over all of them costs 32 lookups on each
+/// core, and one over a tenth of 10 million rows on two cores sorts about 16,000 places at a time.
+const BUCKET_BITS: u32 = 5;
+
+/// Beginning of the partition key of a bucket.
+const BUCKET: [u8; 2] = [0xff, 0xff];
+
+/// Bytes of a value in a partition key of an index, at most. Longer ones have no entries: writes
+/// refuse them, and only rows from before the index can have them.
+pub(crate) const VALUE_BYTES_MAX: usize = u16::MAX as usize;
 
 /// Row of a table, or a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,29 +61,53 @@ pub(crate) struct Place<'a> {
 /// Entry as a reader finds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
+    /// Partition key of the entry itself.
+    pub(crate) partition: Bytes,
     pub(crate) token: i64,
     pub(crate) key: Bytes,
     /// Clustering key. `None`: the entry names the partition.
     pub(crate) row: Option<Bytes>,
+    /// The place of the row as bytes: see [`prefix`].
+    pub(crate) place: Bytes,
     /// Clustering key of the entry itself.
     pub(crate) clustering: Bytes,
 }
 
 impl Entry {
-    /// Decodes the clustering key of an entry. `None`: it is damaged.
-    pub(crate) fn decode(clustering: &[u8]) -> Option<Entry> {
+    /// Decodes the clustering key of an entry of one value. `None`: it is damaged.
+    pub(crate) fn decode(partition: &Bytes, clustering: &[u8]) -> Option<Entry> {
+        let end = clustering.len().checked_sub(CLASS_BYTES)?;
+        Entry::of_place(partition, clustering, 0..end)
+    }
+
+    /// Decodes the clustering key of an entry of a bucket. `None`: it is damaged.
+    pub(crate) fn decode_ordered(partition: &Bytes, clustering: &[u8]) -> Option<Entry> {
+        let (rest, _class) = clustering.split_last_chunk::<CLASS_BYTES>()?;
+        let (rest, length) = rest.split_last_chunk::<2>()?;
+        let length = usize::from(u16::from_be_bytes(*length));
+        (length <= rest.len()).then(|| Entry::of_place(partition, clustering, length..rest.len()))?
+    }
+
+    fn of_place(partition: &Bytes, clustering: &[u8], place: std::ops::Range<usize>) -> Option<Entry> {
         let clustering = Bytes::copy_from_slice(clustering);
-        let (token, rest) = clustering.split_first_chunk::<8>()?;
+        let place = clustering.slice(place);
+        let (token, rest) = place.split_first_chunk::<8>()?;
         let (length, rest) = rest.split_first_chunk::<2>()?;
         let (key, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
-        let (kind, rest) = rest.split_first()?;
-        let (row, _class) = rest.split_at_checked(rest.len().checked_sub(CLASS_BYTES)?)?;
+        let (kind, row) = rest.split_first()?;
         Some(Entry {
+            partition: partition.clone(),
             token: (u64::from_be_bytes(*token) ^ 1 << 63) as i64,
-            key: clustering.slice_ref(key),
-            row: (*kind == 1).then(|| clustering.slice_ref(row)),
-            clustering: clustering.clone(),
+            key: place.slice_ref(key),
+            row: (*kind == 1).then(|| place.slice_ref(row)),
+            place: place.clone(),
+            clustering,
         })
+    }
+
+    /// Returns its clustering key without the class.
+    pub(crate) fn without_class(&self) -> &[u8] {
+        without_class(&self.clustering)
     }
 
     /// Returns true if another entry names the same partition.
@@ -73,6 +121,28 @@ impl Entry {
         row.deletion(Some(Deletion { timestamp, deleted_at_s: now_s }));
         Change::Row(row.finish())
     }
+}
+
+/// Returns the clustering key of an entry without its class.
+pub(crate) fn without_class(clustering: &[u8]) -> &[u8] {
+    &clustering[..clustering.len().saturating_sub(CLASS_BYTES)]
+}
+
+/// Returns the partition key of the bucket of a token.
+pub(crate) fn bucket_key(token: i64) -> [u8; 3] {
+    let [first, second] = BUCKET;
+    [first, second, ((token as u64 ^ 1 << 63) >> (64 - BUCKET_BITS)) as u8]
+}
+
+/// Returns true for the partition key of a bucket, in an index that finds ranges.
+pub(crate) fn is_bucket(partition: &[u8]) -> bool {
+    partition.len() == 3 && partition.starts_with(&BUCKET)
+}
+
+/// Returns the tokens of the bucket of a token.
+pub(crate) fn bucket_tokens(token: i64) -> RangeInclusive<i64> {
+    let low = (u64::MAX >> BUCKET_BITS) as i64;
+    token & !low..=token | low
 }
 
 /// Returns the beginning of the clustering keys of entries from this token on.
@@ -120,10 +190,25 @@ fn class_of(life: Expiry) -> u32 {
     life.at_s.checked_next_multiple_of(step).unwrap_or(u32::MAX)
 }
 
-/// Returns the clustering key of an entry, and its expiry.
-pub(crate) fn new(place: Place<'_>, life: Life) -> (Vec<u8>, Life) {
+/// Entry to write: a clustering key, and its expiry.
+pub(crate) type NewEntry = (Vec<u8>, Life);
+
+/// Returns the entry of a place among those of its value.
+pub(crate) fn new(place: Place<'_>, life: Life) -> NewEntry {
+    with_class(prefix(place), life)
+}
+
+/// Returns the entry of a place and a value, of at most [`VALUE_BYTES_MAX`] bytes, in its bucket.
+pub(crate) fn new_ordered(value: &[u8], place: Place<'_>, life: Life) -> NewEntry {
+    let length = u16::try_from(value.len()).expect("longer values have no entries");
+    let mut clustering = value.to_vec();
+    clustering.extend_from_slice(&prefix(place));
+    clustering.extend_from_slice(&length.to_be_bytes());
+    with_class(clustering, life)
+}
+
+fn with_class(mut clustering: Vec<u8>, life: Life) -> NewEntry {
     let class = life.map_or(0, class_of);
-    let mut clustering = prefix(place);
     clustering.extend_from_slice(&class.to_be_bytes());
     (clustering, life.map(|life| Expiry { ttl_s: life.ttl_s, at_s: class }))
 }
@@ -156,7 +241,9 @@ mod tests {
         let encoded: Vec<Bytes> = places.iter().map(|place| clustering(*place, None)).collect();
         assert!(encoded.is_sorted());
         for (place, bytes) in places.iter().zip(&encoded) {
-            let entry = Entry::decode(bytes).unwrap();
+            let value = Bytes::from_static(b"value");
+            let entry = Entry::decode(&value, bytes).unwrap();
+            assert_eq!((&entry.partition, &entry.place[..]), (&value, &prefix(*place)[..]));
             assert_eq!(
                 (entry.token, &entry.key[..], entry.row.as_deref()),
                 (place.token, place.key, place.row)
@@ -164,10 +251,44 @@ mod tests {
             let own = partition_prefix(place.token, place.key);
             assert!(bytes.starts_with(&own) && *bytes < after(&own) && *bytes < after(&prefix(*place)));
             for cut in 0..15 {
-                assert!(Entry::decode(&bytes[..cut.min(bytes.len() - 1)]).is_none_or(|e| e.row != entry.row));
+                let cut = &bytes[..cut.min(bytes.len() - 1)];
+                assert!(Entry::decode(&value, cut).is_none_or(|e| e.row != entry.row));
             }
         }
         assert!(encoded[2] < after(&prefix(places[2])) && after(&prefix(places[2])) <= encoded[3]);
+    }
+
+    #[test]
+    fn ordered_entries_are_sorted_by_value_and_then_like_rows() {
+        let near = Place { token: -1, key: b"a", row: Some(b"r") };
+        let far = Place { token: 9, key: b"b", row: None };
+        let entries: [(&[u8], Place<'_>); 4] = [(&[1], near), (&[1], far), (&[2, 0], near), (&[2, 1], near)];
+        let partition = Bytes::copy_from_slice(&bucket_key(-1));
+        let encoded: Vec<Bytes> =
+            entries.iter().map(|(value, place)| new_ordered(value, *place, None).0.into()).collect();
+        assert!(encoded.is_sorted());
+        for ((value, place), bytes) in entries.iter().zip(&encoded) {
+            let entry = Entry::decode_ordered(&partition, bytes).unwrap();
+            let found = Place { token: entry.token, key: &entry.key, row: entry.row.as_deref() };
+            assert_eq!((found, &entry.place[..]), (*place, &prefix(*place)[..]));
+            assert!(entry.without_class().starts_with(value) && bytes.starts_with(entry.without_class()));
+        }
+        assert_eq!(Entry::decode_ordered(&partition, b"12345678"), None);
+    }
+
+    #[test]
+    fn buckets_cover_all_tokens_in_order() {
+        let (mut token, mut keys) = (i64::MIN, Vec::new());
+        loop {
+            let tokens = bucket_tokens(token);
+            assert_eq!(*tokens.start(), token);
+            assert!(bucket_key(token) == bucket_key(*tokens.end()) && is_bucket(&bucket_key(token)));
+            keys.push(bucket_key(token));
+            let Some(next) = tokens.end().checked_add(1) else { break };
+            token = next;
+        }
+        assert_eq!(keys.len(), 1 << BUCKET_BITS);
+        assert!(keys.is_sorted() && bucket_tokens(5).contains(&0) && !bucket_tokens(-5).contains(&0));
     }
 
     #[test]

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use schema::{ClusteringOrder, ColumnKind, CqlType, IndexDef, IndexedPart, TableDef, token, value};
+use schema::{Analysis, ClusteringOrder, ColumnKind, CqlType, IndexDef, IndexedPart, TableDef, token, value};
 use storage::{CellRef, Change, Liveness, Mutation, TableId};
 use uuid::Uuid;
 
-use crate::index::entry::{Life, Place, longer, new, written};
+use crate::index::entry::{
+    Entry, Life, NewEntry, Place, VALUE_BYTES_MAX, bucket_key, longer, new, new_ordered, without_class,
+    written,
+};
 
 /// A table with indexes.
 pub(crate) struct IndexedTable {
@@ -23,6 +26,11 @@ struct Index {
     source: Source,
     part: IndexedPart,
     ty: CqlType,
+    analysis: Analysis,
+    /// True if it has entries in the order of values, too.
+    finds_ranges: bool,
+    /// True if it has no entries of empty numbers and the like, as Cassandra's.
+    skips_empty: bool,
 }
 
 /// Place of the indexed values.
@@ -56,7 +64,11 @@ impl IndexedTable {
                 ColumnKind::Regular => Source::Regular(column.id),
             };
             let data = TableId(index.data.as_u128());
-            Some(Index { data, source, part: index.part, ty: column.ty.clone() })
+            let (finds_ranges, analysis) = (index.finds_ranges(&column.ty), index.analysis());
+            let has_empty = matches!(column.ty.thawed(), CqlType::Text | CqlType::Ascii);
+            let skips_empty = index.is_storage_attached() && index.part == IndexedPart::Value && !has_empty;
+            let (part, ty) = (index.part, column.ty.clone());
+            Some(Index { data, source, part, ty, analysis, finds_ranges, skips_empty })
         };
         let indexes = def.indexes.iter().filter_map(index).collect();
         IndexedTable { def, indexes }
@@ -68,6 +80,11 @@ impl IndexedTable {
         let data = TableId(data.as_u128());
         table.indexes = table.indexes.into_iter().filter(|index| index.data == data).collect();
         table
+    }
+
+    /// Returns true if an index of the table has this data.
+    pub(crate) fn has(&self, index: TableId) -> bool {
+        self.indexes.iter().any(|own| own.data == index)
     }
 
     /// Returns true if its first index is on a component of the partition key.
@@ -87,17 +104,40 @@ pub(crate) fn key_of(ty: &CqlType, bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the term of a value as the key of an index with this analysis.
+pub(crate) fn term_of(analysis: Analysis, ty: &CqlType, bytes: &[u8], out: &mut Vec<u8>) {
+    match analysis.is_none() {
+        true => key_of(ty, bytes, out),
+        false => key_of(ty, analysis.term(&String::from_utf8_lossy(bytes)).as_bytes(), out),
+    }
+}
+
+/// Appends the term of a member or key, whose key encoding is `path`.
+fn term_of_path(analysis: Analysis, ty: &CqlType, path: &[u8], out: &mut Vec<u8>) {
+    let (mut rest, mut bytes) = (path, Vec::new());
+    if analysis.is_none() || value::decode_key_part(ty, false, &mut rest, &mut bytes).is_err() {
+        out.extend_from_slice(path);
+    } else {
+        term_of(analysis, ty, &bytes, out);
+    }
+}
+
 impl Index {
     /// Returns the indexed value of a live cell of the column.
     fn value_of(&self, cell: &CellRef<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
+        if self.skips_empty && bytes.is_empty() {
+            return None;
+        }
+        let (mut out, analysis) = (Vec::new(), self.analysis);
         match (self.part, cell.path) {
-            (IndexedPart::Value | IndexedPart::Full, None) => key_of(&self.ty, bytes, &mut out),
-            // The path of a member or key is its key encoding.
-            (IndexedPart::Keys, Some(path)) => out.extend_from_slice(path),
+            (IndexedPart::Value | IndexedPart::Full, None) => term_of(analysis, &self.ty, bytes, &mut out),
+            (IndexedPart::Keys, Some(path)) => match self.ty.thawed() {
+                CqlType::Map(of, _) => term_of_path(analysis, of, path, &mut out),
+                _ => return None,
+            },
             (IndexedPart::Values, Some(path)) => match self.ty.thawed() {
-                CqlType::Set(_) => out.extend_from_slice(path),
-                CqlType::List(of) | CqlType::Map(_, of) => key_of(of, bytes, &mut out),
+                CqlType::Set(of) => term_of_path(analysis, of, path, &mut out),
+                CqlType::List(of) | CqlType::Map(_, of) => term_of(analysis, of, bytes, &mut out),
                 _ => return None,
             },
             (IndexedPart::Entries, Some(path)) => {
@@ -135,14 +175,11 @@ impl Index {
     }
 }
 
-/// Entry to write: a clustering key, and its expiry.
-type NewEntry = (Vec<u8>, Life);
-
-/// Entries to write, by index and value.
+/// Entries to write, by index and partition of the index.
 #[derive(Default)]
 pub(crate) struct Entries {
     found: BTreeMap<(TableId, Vec<u8>), Vec<NewEntry>>,
-    /// Number of entries, and bytes of their values.
+    /// Number of entries, and bytes of their keys.
     pub(crate) count: usize,
     pub(crate) bytes: usize,
 }
@@ -182,7 +219,7 @@ impl Entries {
             let of = if is_static { Source::Static(cell.column) } else { Source::Regular(cell.column) };
             for index in table.indexes.iter().filter(|index| index.source == of) {
                 if let Some(value) = index.value_of(&cell, bytes) {
-                    self.push(index.data, value, place, cell.expiry());
+                    self.push(index, value, place, cell.expiry());
                 }
             }
         }
@@ -194,21 +231,33 @@ impl Entries {
                 Source::Static(_) | Source::Regular(_) => continue,
             };
             if let Some(value) = index.key_value(&table.def, &place) {
-                self.push(index.data, value, place, life);
+                self.push(index, value, place, life);
             }
         }
     }
 
-    fn push(&mut self, data: TableId, value: Vec<u8>, place: Place<'_>, life: Life) {
+    fn push(&mut self, index: &Index, value: Vec<u8>, place: Place<'_>, life: Life) {
+        if value.len() > VALUE_BYTES_MAX {
+            return;
+        }
+        if index.finds_ranges {
+            let entry = new_ordered(&value, place, life);
+            self.insert(index.data, bucket_key(place.token).to_vec(), entry);
+        }
+        self.insert(index.data, value, new(place, life));
+    }
+
+    fn insert(&mut self, index: TableId, partition: Vec<u8>, entry: NewEntry) {
         self.count += 1;
-        self.bytes += value.len();
-        self.found.entry((data, value)).or_default().push(new(place, life));
+        self.bytes += partition.len() + entry.0.len();
+        self.found.entry((index, partition)).or_default().push(entry);
         lanes::count(1);
     }
 
-    /// Returns true if there is an entry of this value.
-    pub(crate) fn has(&self, index: TableId, value: &[u8]) -> bool {
-        self.found.contains_key(&(index, value.to_vec()))
+    /// Returns true if an entry of the index is among them, perhaps in another class.
+    pub(crate) fn has(&self, index: TableId, entry: &Entry) -> bool {
+        let found = self.found.get(&(index, entry.partition.to_vec()));
+        found.is_some_and(|all| all.iter().any(|(own, _)| without_class(own) == entry.without_class()))
     }
 
     /// Adds the mutations that write the entries at `timestamp`, in microseconds.

@@ -19,7 +19,12 @@
 
 pub(crate) mod apply;
 pub(crate) mod cursor;
+pub(crate) mod due;
 pub(crate) mod entry;
+pub(crate) mod list;
 pub(crate) mod maintain;
+pub(crate) mod range;
+pub(crate) mod size;
 pub(crate) mod stale;
 pub(crate) mod state;
+pub(crate) mod sweep;

@@ -4,14 +4,15 @@
 //! row and nothing else, because the row may have failed another condition of the query. An entry
 //! is removed up to a timestamp from before the check (see the head of [`crate::index`]).
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use schema::TableDef;
-use storage::{Mutation, Pick, StorageError, TableId};
+use storage::{Change, Mutation, Pick, StorageError, TableId};
 
 use crate::Embedded;
-use crate::index::cursor::Probe;
 use crate::index::entry::{Entry, Place};
 use crate::index::maintain::{Entries, IndexedTable, RowFacts};
 
@@ -22,55 +23,63 @@ pub(crate) const REPORTED_MAX: usize = 64;
 const ROWS_SEARCHED: usize = 16;
 
 impl Embedded {
-    /// Checks entries in the background, and removes those that are stale.
-    pub(crate) fn check_entries(self: &Rc<Self>, def: &Arc<TableDef>, probe: &Probe, entries: Vec<Entry>) {
+    /// Checks entries of an index in the background, and removes those that are stale.
+    pub(crate) fn check_entries(self: &Rc<Self>, def: &Arc<TableDef>, index: TableId, entries: Vec<Entry>) {
         if entries.is_empty() || self.shard.refuses_writes() {
             return;
         }
-        let (engine, def, probe) = (self.clone(), def.clone(), probe.clone());
+        let (engine, def) = (self.clone(), def.clone());
         let work = async move {
             // An error leaves the entries to the next reader.
-            drop(engine.remove_stale(&def, &probe, entries).await);
+            drop(engine.remove_stale(&def, index, entries).await);
         };
         lanes::spawn(lanes::current_group(), work).detach();
     }
 
-    async fn remove_stale(
+    /// Removes those of the entries that are stale. Returns their number.
+    pub(crate) async fn remove_stale(
         &self,
         def: &Arc<TableDef>,
-        probe: &Probe,
+        index: TableId,
         entries: Vec<Entry>,
-    ) -> Result<(), StorageError> {
-        let Some(index) = def.indexes.iter().find(|index| TableId(index.data.as_u128()) == probe.data) else {
-            return Ok(());
+    ) -> Result<usize, StorageError> {
+        let Some(found) = def.indexes.iter().find(|own| TableId(own.data.as_u128()) == index) else {
+            return Ok(0);
         };
-        let table = IndexedTable::with_only(def, index.data);
+        let table = IndexedTable::with_only(def, found.data);
         let timestamp = self.removal_timestamp();
         let now_s = self.timestamps.next().now_s;
-        let mut changes = Vec::new();
+        let mut removals: BTreeMap<Bytes, Vec<Change>> = BTreeMap::new();
         for entry in entries {
-            if !self.counts(&table, probe, &entry, now_s).await? {
-                changes.push(entry.removal(timestamp, now_s));
+            if !self.counts(&table, index, &entry, now_s).await? {
+                let removal = entry.removal(timestamp, now_s);
+                removals.entry(entry.partition).or_default().push(removal);
             }
             if lanes::spend(ENTRY_UNITS) {
                 lanes::yield_now().await;
             }
         }
-        if changes.is_empty() {
-            return Ok(());
+        if removals.is_empty() {
+            return Ok(0);
         }
-        let (token, key) = (probe.token, probe.value.clone());
+        let removed = removals.values().map(Vec::len).sum();
+        let removals = removals.into_iter().map(|(key, changes)| Mutation {
+            table: index,
+            token: schema::token::token(&key),
+            key,
+            changes,
+        });
         self.timestamps.keep_floor(&self.shard)?;
         // Readers do not wait for the log: an entry that is back after a crash is stale again.
-        drop(self.shard.apply([Mutation { table: probe.data, token, key, changes }])?);
-        Ok(())
+        drop(self.shard.apply(removals.collect::<Vec<_>>())?);
+        Ok(removed)
     }
 
     /// Returns true if the row of an entry has the value.
     async fn counts(
         &self,
         table: &IndexedTable,
-        probe: &Probe,
+        index: TableId,
         entry: &Entry,
         now_s: u32,
     ) -> Result<bool, StorageError> {
@@ -90,7 +99,7 @@ impl Embedded {
                 let place = Place { token, key, row: Some(row.clustering()) };
                 found.row(table, RowFacts { place, marker: row.liveness() }, row.cells());
             }
-            return Ok(found.has(probe.data, &probe.value));
+            return Ok(found.has(index, entry));
         }
         let slice = storage::Slice::all(ROWS_SEARCHED);
         let Some(sliced) = self.shard.read_slice(data, token, key, &slice, now_s).wait().await? else {
@@ -104,7 +113,7 @@ impl Embedded {
         }
         // A partition with more rows counts: one of them may be alive.
         let names_partition = table.is_of_partition_key();
-        Ok(found.has(probe.data, &probe.value) || names_partition && sliced.next.is_some())
+        Ok(found.has(index, entry) || names_partition && sliced.next.is_some())
     }
 }
 

@@ -9,6 +9,7 @@ use engine::Schema;
 use schema::TableDef;
 use storage::{Mutation, TableId};
 
+use crate::index::due::Sweeps;
 use crate::index::maintain::IndexedTable;
 
 /// The indexed tables of one core.
@@ -19,6 +20,8 @@ pub(crate) struct Indexes {
     is_empty: Cell<bool>,
     /// Timestamps of entries that are being written, with the number of writes.
     in_flight: Rc<RefCell<BTreeMap<i64, u32>>>,
+    /// Sweeps of the indexes.
+    pub(crate) sweeps: Sweeps,
 }
 
 /// Marks the timestamp of entries as in flight until it is dropped.
@@ -52,6 +55,19 @@ impl Indexes {
             tables.insert(TableId(def.data_id().as_u128()), Rc::new(IndexedTable::of(def.clone())));
         }
         self.is_empty.set(tables.is_empty());
+        self.sweeps.retain(|index| tables.values().any(|table| table.has(index)));
+    }
+
+    /// Returns the data of all indexes.
+    pub(super) fn all(&self) -> Vec<TableId> {
+        let tables = self.tables.borrow();
+        let indexes = tables.values().flat_map(|table| &table.def.indexes);
+        indexes.map(|index| TableId(index.data.as_u128())).collect()
+    }
+
+    /// Returns the table of an index by the identity of the index's data.
+    pub(super) fn table_of(&self, index: TableId) -> Option<Rc<IndexedTable>> {
+        self.tables.borrow().values().find(|table| table.has(index)).cloned()
     }
 
     /// Returns an indexed table by the identity of its data.

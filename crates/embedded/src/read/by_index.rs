@@ -12,7 +12,7 @@ use storage::Shard;
 
 use crate::Embedded;
 use crate::bind::slice::is_in;
-use crate::index::cursor::{Cursor, Probe};
+use crate::index::cursor::{Cursor, Filled, Probe};
 use crate::index::entry::{Entry, Place};
 use crate::index::stale::Reported;
 use crate::read::chunk::{Chunk, Ends};
@@ -43,14 +43,14 @@ impl Slice {
     ) -> Result<bool, Error> {
         let PartitionKey { token, key } = partition;
         let place = Place { token, key, row: after.map(|row| &row[..]) };
-        let mut cursor = Cursor::of_rows(shard, probe, self.now_s, place, self.reversed);
+        let mut cursor = Cursor::of_rows(shard, probe, self.now_s, place);
         let (mut read, mut reported) = (PartitionRead::default(), Reported::default());
         let mut ended = None;
-        while ended.is_none() && cursor.fill().await? {
+        while ended.is_none() && cursor.fill().await? == Filled::Entries {
             let entries = cursor.take();
             ended = self.rows_of_entries(shard, partition, &entries, &mut read, chunk, &mut reported).await?;
         }
-        Embedded::local().check_entries(&self.def, probe, reported.take());
+        Embedded::local().check_entries(&self.def, probe.data(), reported.take());
         Ok(ended.unwrap_or(true))
     }
 
@@ -96,6 +96,30 @@ impl Slice {
     }
 }
 
+impl Slice {
+    /// Reads the rows of a partition's entries, or all of its rows without any. Returns as
+    /// [`Slice::one_on`] does.
+    async fn partition_by_index(
+        &self,
+        shard: &Rc<Shard>,
+        partition: PartitionKey<'_>,
+        entries: Option<&[Entry]>,
+        chunk: &mut Chunk,
+        reported: &mut Reported,
+    ) -> Result<bool, Error> {
+        let PartitionKey { token, key } = partition;
+        let whole = match entries {
+            Some(entries) => {
+                let mut read = PartitionRead::default();
+                self.rows_of_entries(shard, partition, entries, &mut read, chunk, reported).await?
+            }
+            None => Some(self.one(shard, token, key, None, chunk).await?),
+        };
+        self.close_group(chunk)?;
+        Ok(whole.unwrap_or(true))
+    }
+}
+
 impl Scan {
     /// Reads partitions of one core that the index names, after `start`.
     pub(super) async fn portion_by_index(
@@ -114,10 +138,12 @@ impl Scan {
         let mut cursor = Cursor::of_tokens(shard, probe, slice.now_s, &self.tokens, after);
         let mut reported = Reported::default();
         let (mut next, mut looked) = (start.clone(), 0);
-        for _ in 0..PORTION_PARTITIONS_MAX {
-            if looked >= PORTION_ENTRIES_MAX || !cursor.fill().await? {
+        let (mut filled, mut read_partitions) = (cursor.fill().await?, 0);
+        while filled == Filled::Entries {
+            if looked >= PORTION_ENTRIES_MAX || read_partitions >= PORTION_PARTITIONS_MAX {
                 break;
             }
+            read_partitions += 1;
             let first = cursor.front().expect("the cursor was filled");
             let (token, key) = (first.token, first.key.clone());
             if lanes::spend(PARTITION_UNITS) {
@@ -128,16 +154,9 @@ impl Scan {
             let passed = chunk.passed;
             let entries = cursor.take_partition(token, &key);
             looked += entries.as_ref().map_or(PORTION_ENTRIES_MAX, Vec::len);
-            let whole = match &entries {
-                Some(entries) if probe.names_rows => {
-                    let mut read = PartitionRead::default();
-                    let of = PartitionKey { token, key: &key };
-                    slice.rows_of_entries(shard, of, entries, &mut read, &mut chunk, &mut reported).await?
-                }
-                _ => Some(slice.one(shard, token, &key, None, &mut chunk).await?),
-            };
-            let whole = whole.unwrap_or(true);
-            slice.close_group(&mut chunk)?;
+            let of = PartitionKey { token, key: &key };
+            let own = entries.as_deref().filter(|_| probe.names_rows);
+            let whole = slice.partition_by_index(shard, of, own, &mut chunk, &mut reported).await?;
             if !whole {
                 chunk.rows.cells.truncate(before.1);
             }
@@ -153,13 +172,23 @@ impl Scan {
                 partitions.push_back(PartitionRows { token, key: key.clone(), rows, end, whole, looked_at });
             }
             if !whole {
-                Embedded::local().check_entries(&slice.def, probe, reported.take());
+                Embedded::local().check_entries(&slice.def, probe.data(), reported.take());
                 return Ok(Portion::of(chunk, partitions, Some(next)));
             }
             next = Position::after(token, key);
+            filled = cursor.fill().await?;
         }
-        let has_more = cursor.fill().await?;
-        Embedded::local().check_entries(&slice.def, probe, reported.take());
-        Ok(Portion::of(chunk, partitions, has_more.then_some(next)))
+        Embedded::local().check_entries(&slice.def, probe.data(), reported.take());
+        match filled {
+            Filled::Entries => {}
+            Filled::Paused(token) => next = Position::after(token, Bytes::new()),
+            Filled::Many(tokens) if read_partitions == 0 => {
+                return self.portion_of(shard, tokens, next, rows_max, bytes_max).await;
+            }
+            // The next portion finds it first.
+            Filled::Many(_) => {}
+            Filled::End => return Ok(Portion::of(chunk, partitions, None)),
+        }
+        Ok(Portion::of(chunk, partitions, Some(next)))
     }
 }

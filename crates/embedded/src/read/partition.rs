@@ -123,7 +123,7 @@ impl Slice {
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
         chunk.last.clone_from(&after);
-        if let Some(probe) = self.probe.as_ref().filter(|probe| probe.names_rows) {
+        if let Some(probe) = self.probe.as_ref().filter(|probe| probe.finds_rows_of_partition()) {
             return self
                 .rows_by_index(shard, probe, PartitionKey { token, key }, after.as_ref(), chunk)
                 .await;

@@ -206,7 +206,8 @@ impl Reading {
         let filters =
             plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
         let restrictions = &plan.restrictions;
-        let probe = plan.index.map(|index| index.probe(&plan.def, restrictions, values)).transpose()?;
+        let index = plan.index.as_ref();
+        let probe = index.map(|index| index.probe(&plan.def, restrictions, values)).transpose()?.flatten();
         // Entries that name rows find no partition without rows.
         let whole = whole && probe.as_ref().is_none_or(|probe| !probe.names_rows);
         let slice = Slice {

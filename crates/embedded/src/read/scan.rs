@@ -175,19 +175,35 @@ impl Scan {
         if let Some(probe) = &self.slice.probe {
             return self.portion_by_index(shard, probe, start, rows_max, bytes_max).await;
         }
+        self.portion_of(shard, self.tokens.clone(), start, rows_max, bytes_max).await
+    }
+
+    /// Reads partitions of one core with these tokens, which are all or the next ones, after
+    /// `start`.
+    pub(super) async fn portion_of(
+        &self,
+        shard: &Rc<Shard>,
+        tokens: RangeInclusive<i64>,
+        start: Position,
+        rows_max: u32,
+        bytes_max: usize,
+    ) -> Result<Portion, Error> {
         let rows = ResultRows::new(Arc::from([]));
         let mut chunk = Chunk::new(rows, rows_max, bytes_max, Ends::Portion);
         let mut partitions = VecDeque::new();
         let table = TableId(self.slice.def.data_id().as_u128());
         let after = start.key.clone().map(|key| (start.token, key));
         let slice = Slice { reads: Arc::default(), ..self.slice.clone() };
-        let mut scan = shard.scan(table, self.tokens.clone(), after, self.slice.now_s);
+        // Partitions that are left behind the tokens.
+        let behind = tokens.end().checked_add(1).filter(|token| token <= self.tokens.end());
+        let behind = behind.map(|token| Position::after(token, Bytes::new()));
+        let mut scan = shard.scan(table, tokens, after, self.slice.now_s);
         let mut next = start;
         for _ in 0..PORTION_PARTITIONS_MAX {
             let (mut partition, mut before) = (PartitionRead::default(), None);
             let (token, key, whole) = loop {
                 let Some(piece) = scan.next_piece().await.map_err(storage_error)? else {
-                    return Ok(Portion::of(chunk, partitions, None));
+                    return Ok(Portion::of(chunk, partitions, behind));
                 };
                 if piece.first {
                     (chunk.of_partition, chunk.last) = (0, None);

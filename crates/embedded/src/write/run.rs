@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::heavy_lane::heavy;
 use crate::index::apply::Limits;
+use crate::index::size::check_sizes;
 use crate::owned::InTurn;
 use crate::system::own_tables::is_server_keyspace;
 use crate::write::batch::{Unchecked, WriteBatch, by_partition, bytes_at_once};
@@ -246,6 +247,9 @@ impl Embedded {
         if !plan.def.indexes.is_empty() || self.indexes.of(table).is_some() {
             let key = Bytes::from(key.into_owned());
             let changes = vec![Change::Row(row.row())];
+            if let Err(error) = check_sizes(&plan.def, &changes) {
+                return Some(Execution::Ready(Err(error)));
+            }
             return Some(self.write_indexed(core, Mutation { table, token, key, changes }));
         }
         if core == lanes::current_core() {

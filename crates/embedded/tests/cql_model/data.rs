@@ -507,8 +507,9 @@ impl Select {
 /// Step of a history.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Creates an index of a column, on this target. It changes no answer.
-    Index(String, String),
+    /// Creates an index of a column, on this target, and storage-attached if true. It changes no
+    /// answer.
+    Index(String, String, bool),
     /// Drops all indexes of a column.
     DropIndexes(String),
     Write(Write),

@@ -151,7 +151,7 @@ impl Generator {
             7 if !self.table.is_counter() => match self.random.below(3) {
                 0 => self.index(),
                 1 => match self.index() {
-                    Step::Index(name, _) => Step::DropIndexes(name),
+                    Step::Index(name, ..) => Step::DropIndexes(name),
                     step => step,
                 },
                 _ => self.alter(),
@@ -194,7 +194,7 @@ impl Generator {
             Ty::Map(false) => format!("{}({name})", self.pick(&["keys", "values"])),
             _ => name.clone(),
         };
-        Step::Index(name, target)
+        Step::Index(name, target, self.random.one_in(2))
     }
 
     fn alter(&mut self) -> Step {

@@ -15,10 +15,11 @@ use crate::generate::Case;
 use crate::model::{Answer, Model, Now, STATEMENT_US};
 
 /// Texts of permitted errors: the feature is missing, or Cassandra rejects the statement too.
-const REFUSED: [&str; 3] = [
+const REFUSED: [&str; 4] = [
     "is not supported",
     "Cannot page queries with both ORDER BY and a IN",
     "Select on indexed columns and with IN clause for the PRIMARY KEY",
+    "ORDER BY with 2ndary indexes is not supported",
 ];
 
 /// Failed history: the step, the reason, and the statements up to it.
@@ -165,19 +166,22 @@ impl Server {
                 self.open(cores, dir);
                 return Ok(());
             }
-            Step::Index(name, target) => {
+            Step::Index(name, target, is_attached) => {
                 let kind = target.split_once('(').map_or("plain", |(kind, _)| kind);
+                let (sai, using) = if *is_attached { ("_sai", " USING 'sai'") } else { ("", "") };
                 (
-                    format!("CREATE INDEX IF NOT EXISTS i_{name}_{kind} ON t ({target})"),
+                    format!("CREATE INDEX IF NOT EXISTS i_{name}_{kind}{sai} ON t ({target}){using}"),
                     None,
                     Some(Answer::Done),
                 )
             }
             Step::DropIndexes(name) => {
                 for kind in ["plain", "full", "keys", "values"] {
-                    let text = format!("DROP INDEX IF EXISTS i_{name}_{kind}");
-                    self.ask(cores, &text, None)?;
-                    trace.push(format!("{text};"));
+                    for sai in ["", "_sai"] {
+                        let text = format!("DROP INDEX IF EXISTS i_{name}_{kind}{sai}");
+                        self.ask(cores, &text, None)?;
+                        trace.push(format!("{text};"));
+                    }
                 }
                 return Ok(());
             }

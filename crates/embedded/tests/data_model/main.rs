@@ -8,6 +8,7 @@ mod conditions;
 mod counters;
 mod dropped_columns;
 mod groups;
+mod index_ranges;
 mod indexes;
 mod json;
 mod options;

@@ -4,6 +4,7 @@ mod cassandra;
 mod clock;
 #[path = "../common/mod.rs"]
 mod common;
+mod index_crashes;
 mod indexes;
 mod json;
 mod order;

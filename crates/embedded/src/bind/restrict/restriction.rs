@@ -208,16 +208,16 @@ impl Restriction {
     /// Cassandra has no such filter.
     pub(super) fn filter(self, filters: &mut Vec<Filter>) -> Result<(), Error> {
         let (first, width) = (self.columns.start, self.columns.len());
-        let of_first = |test| Filter { column: first, test };
+        let of_first = |test| Filter::new(first, test);
         match self.kind {
             Kind::Choice(Choice::One(bind)) => filters.push(of_first(Test::Compare(CompareOp::Eq, bind))),
             Kind::Choice(Choice::Tuple(TupleBind::Parts(binds))) => {
                 let tests = binds.into_iter().map(|bind| Test::Compare(CompareOp::Eq, bind));
-                filters.extend(self.columns.zip(tests).map(|(column, test)| Filter { column, test }));
+                filters.extend(self.columns.zip(tests).map(|(column, test)| Filter::new(column, test)));
             }
-            Kind::Choice(Choice::Tuple(tuple)) => filters.extend(
-                (0..width).map(|at| Filter { column: first + at, test: Test::Field(tuple.clone(), at) }),
-            ),
+            Kind::Choice(Choice::Tuple(tuple)) => {
+                filters.extend((0..width).map(|at| Filter::new(first + at, Test::Field(tuple.clone(), at))))
+            }
             Kind::Choice(choice) if width == 1 => filters.push(of_first(Test::In(choice))),
             Kind::Choice(_) => return invalid("Multicolumn IN filters are not supported"),
             Kind::Bounds(_) if self.is_tuple => {

@@ -180,6 +180,11 @@ fn target<'d>(
     };
     let [target] = &create.targets[..] else {
         let names: Vec<&str> = create.targets.iter().map(column_of).collect();
+        if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name))
+            && is_custom
+        {
+            return invalid(format!("Duplicate column '{}' in index target list", twice.1));
+        }
         return invalid(match (create.targets.len(), is_custom) {
             (0, false) => "Only CUSTOM indexes can be created without specifying a target column".into(),
             (0, true) => "Failed to retrieve target column for: ".into(),
@@ -261,29 +266,50 @@ fn check_class(def: &TableDef, index: &IndexDef) -> Result<(), Error> {
         ));
     }
     let (_, column) = def.column(name).expect("the target was checked");
+    if matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) && !names.is_empty() {
+        let given = names.iter().map(|name| format!("'{name}': '{}'", index.options[*name]));
+        return invalid(format!(
+            "Analysis options are not supported on primary key columns, but found {{{}}}",
+            given.collect::<Vec<_>>().join(", ")
+        ));
+    }
     if let Some(ty) = unsupported(&column.ty, index.part) {
         return invalid(format!("Unsupported type: {ty}"));
     }
-    if names.is_empty() {
-        return Ok(());
-    }
-    if !matches!(column.ty, CqlType::Text | CqlType::Ascii) {
-        return invalid(format!("CQL type {} cannot be analyzed.", column.ty));
-    }
+    check_analysis(column, index, &names)
+}
+
+/// Checks the options of an index that concern texts.
+fn check_analysis(column: &ColumnDef, index: &IndexDef, names: &[&str]) -> Result<(), Error> {
     for option in names {
-        let value = &index.options[option];
-        let default = option == "case_sensitive";
-        match value.to_ascii_lowercase().parse::<bool>() {
-            Err(_) => return invalid(format!("Illegal value for boolean option '{option}': {value}")),
-            Ok(given) if given != default => {
-                return invalid(format!(
-                    "The index option {option} = {value} is not supported yet: values are compared as they are"
-                ));
-            }
-            Ok(_) => {}
+        let value = &index.options[*option];
+        if value.is_empty() {
+            return invalid(format!("Empty value for boolean option '{option}'"));
+        }
+        if value.to_ascii_lowercase().parse::<bool>().is_err() {
+            return invalid(format!("Illegal value for boolean option '{option}': {value}"));
         }
     }
-    Ok(())
+    let ty = match index.part {
+        IndexedPart::Value | IndexedPart::Full => Some(&column.ty),
+        IndexedPart::Keys => column.ty.inner().first().copied(),
+        IndexedPart::Values => column.ty.inner().last().copied(),
+        IndexedPart::Entries => {
+            let classes: Vec<String> = column.ty.inner().into_iter().map(CqlType::class_name).collect();
+            let package = "org.apache.cassandra.db.marshal";
+            return match names.is_empty() {
+                true => Ok(()),
+                false => invalid(format!(
+                    "CQL type '{package}.CompositeType({})' cannot be analyzed.",
+                    classes.join(",")
+                )),
+            };
+        }
+    };
+    match names.is_empty() || matches!(ty, Some(CqlType::Text | CqlType::Ascii)) {
+        true => Ok(()),
+        false => invalid(format!("CQL type {} cannot be analyzed.", ty.unwrap_or(&column.ty))),
+    }
 }
 
 /// Returns the names of the options that the statement has given.

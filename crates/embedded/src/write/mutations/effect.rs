@@ -13,6 +13,7 @@ use crate::bind::elements::ListPaths;
 use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, clustering_keys, clustering_ranges, partition_keys};
 use crate::bind::term::Given;
+use crate::index::size::check_sizes;
 use crate::write::conditions::{Conditions, ReadColumns};
 use crate::write::times::Times;
 
@@ -137,6 +138,9 @@ impl WritePlan {
                 let deletion = Deletion { timestamp: at.timestamp, deleted_at_s: at.now_s };
                 deletions(self, values, deletion, key, &mut changes)?;
             }
+        }
+        if !self.def.indexes.is_empty() {
+            check_sizes(&self.def, &changes)?;
         }
         Ok(changes)
     }
