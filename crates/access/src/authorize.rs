@@ -234,6 +234,11 @@ pub fn named<'a>(statement: &'a Statement, keyspace: Option<&'a str>) -> Option<
         Statement::CreateTable(s) => qualified(&s.table),
         Statement::AlterTable(s) => qualified(&s.table),
         Statement::DropTable(s) | Statement::DropType(s) => qualified(&s.name),
+        // The table of a DROP INDEX is known after planning, by the name of the index.
+        Statement::CreateIndex(s) => {
+            let of_index = s.name.as_ref().and_then(|name| name.keyspace.as_deref());
+            Some((s.table.keyspace.as_deref().or(of_index).or(keyspace)?, Some(&s.table.name)))
+        }
         Statement::CreateType(s) => qualified(&s.name),
         Statement::AlterType(s) => qualified(&s.name),
         Statement::Describe(s) => match &s.target {

@@ -86,6 +86,8 @@ pub enum NeedKind {
     CreateTable,
     AlterTable,
     DropTable,
+    CreateIndex,
+    DropIndex,
     CreateType,
     AlterType,
     DropType,
@@ -140,7 +142,7 @@ impl Need {
 /// only objects of the role: USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, CANCEL SESSION, and
 /// DESCRIBE of everything.
 #[rustfmt::skip]
-pub const NEEDS: [Need; 42] = [
+pub const NEEDS: [Need; 44] = [
     need(NeedKind::Select, "SELECT * FROM ks.t", &[SELECT]),
     need(NeedKind::Insert, "INSERT INTO ks.t (k, v) VALUES (1, 1)", &[MODIFY]),
     // The response to a condition shows stored data.
@@ -163,6 +165,8 @@ pub const NEEDS: [Need; 42] = [
     need(NeedKind::CreateTable, "CREATE TABLE ks.new (k int PRIMARY KEY)", &[&[May(Create, On::Keyspace)]]),
     need(NeedKind::AlterTable, "ALTER TABLE ks.t WITH comment = 'x'", &[&[May(Alter, On::Table)]]),
     need(NeedKind::DropTable, "DROP TABLE ks.t", &[&[May(Drop, On::Table)]]),
+    need(NeedKind::CreateIndex, "CREATE INDEX ON ks.t (v)", &[&[May(Alter, On::Table)]]),
+    need(NeedKind::DropIndex, "DROP INDEX ks.i", &[&[May(Alter, On::Table)]]),
     // Permissions on a type are those on its keyspace, as in Cassandra.
     need(NeedKind::CreateType, "CREATE TYPE ks.new (x int)", &[&[May(Create, On::Keyspace)]]),
     need(NeedKind::AlterType, "ALTER TYPE ks.ty RENAME x TO x", &[&[May(Alter, On::Keyspace)]]),
@@ -231,6 +235,8 @@ impl NeedKind {
             Statement::CreateTable(_) => NeedKind::CreateTable,
             Statement::AlterTable(_) => NeedKind::AlterTable,
             Statement::DropTable(_) => NeedKind::DropTable,
+            Statement::CreateIndex(_) => NeedKind::CreateIndex,
+            Statement::DropIndex(_) => NeedKind::DropIndex,
             Statement::CreateType(_) => NeedKind::CreateType,
             Statement::AlterType(_) => NeedKind::AlterType,
             Statement::DropType(_) => NeedKind::DropType,
@@ -263,8 +269,6 @@ impl NeedKind {
                     NeedKind::ListAttachedOf
                 }
             },
-            // They need ALTER on the table, which only binding finds by the name of the index.
-            Statement::CreateIndex(_) | Statement::DropIndex(_) => return None,
             // Unsupported, and rejected for every role.
             Statement::CreateMaterializedView(_)
             | Statement::AlterMaterializedView(_)

@@ -8,9 +8,11 @@ use engine::StatementOutcome;
 
 /// Objects that the examples use. Runs before each example and restores the objects, whatever the
 /// last example changed. Some statements fail if there is nothing to restore.
-const FIXTURE: [&str; 24] = [
+const FIXTURE: [&str; 26] = [
     "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-    "CREATE TABLE IF NOT EXISTS ks.t (k int PRIMARY KEY, v int)",
+    "CREATE TABLE IF NOT EXISTS ks.t (k int PRIMARY KEY, v int, w int)",
+    "DROP INDEX IF EXISTS ks.t_v_idx",
+    "CREATE INDEX IF NOT EXISTS i ON ks.t (w)",
     "CREATE TYPE IF NOT EXISTS ks.ty (x int)",
     "DROP KEYSPACE IF EXISTS new",
     "DROP TABLE IF EXISTS ks.new",
