@@ -6,6 +6,7 @@
 - Of concurrent `INSERT ... IF NOT EXISTS` of one key, at most one was applied. Every client that received the owner of the
   key received the one that is stored.
 - A row that is updated repeatedly has the last acknowledged value, or the one after it.
+- Indexes name exactly the rows that have the value.
 """
 
 import os
@@ -21,6 +22,7 @@ from _server import Server
 CRASHES = int(os.environ.get("FAIRLANE_CRASHES", "6"))
 PARTS = 8
 WRITERS = 4
+VALUES = 5
 
 
 def make(session):
@@ -31,8 +33,11 @@ def make(session):
         "whole (id int, part int, v int, PRIMARY KEY ((id, part)))",
         "locks (k int PRIMARY KEY, owner int)",
         "last (writer int PRIMARY KEY, n int)",
+        "indexed (k int, c int, v int, w text, s int static, PRIMARY KEY (k, c))",
     ]:
         session.execute(f"CREATE TABLE crash.{table}")
+    for index in ["indexed (v) USING 'sai'", "indexed (w)", "indexed (s) USING 'sai'"]:
+        session.execute(f"CREATE INDEX ON crash.{index}")
 
 
 class Writer(threading.Thread):
@@ -48,6 +53,8 @@ class Writer(threading.Thread):
         self.insert, self.several = session.prepare(insert), session.prepare(several)
         self.lock = session.prepare("INSERT INTO crash.locks (k, owner) VALUES (?, ?) IF NOT EXISTS")
         self.update = session.prepare("UPDATE crash.last SET n = ? WHERE writer = ?")
+        self.indexed = session.prepare("INSERT INTO crash.indexed (k, c, v, w, s) VALUES (?, ?, ?, ?, ?)")
+        self.delete = session.prepare("DELETE FROM crash.indexed WHERE k = ? AND c = ?")
 
     def run(self):
         number = 0
@@ -75,6 +82,11 @@ class Writer(threading.Thread):
         self.owners[number] = self.number if row.applied else row.owner
         self.session.execute(self.update, (number, self.number))
         self.last = number
+        k, c, v = number % 7, number % 11, (number + self.number) % VALUES
+        if number % 5 == 4:
+            self.session.execute(self.delete, (k, c))
+        else:
+            self.session.execute(self.indexed, (k, c, v, f"w{v}", v))
 
 
 def check(session, writers):
@@ -95,6 +107,21 @@ def check(session, writers):
         n = last.get(writer.number, 0)
         assert n in (writer.last, writer.last + 1), f"writer {writer.number}: acknowledged {writer.last}, found {n}"
     return len(found), sum(len(writer.attempted - writer.acknowledged) for writer in writers)
+
+
+def check_indexes(session):
+    """Compares queries by index with a scan of the table."""
+    rows = list(session.execute("SELECT k, c, v, w, s FROM crash.indexed"))
+    for value in range(VALUES):
+        for test, holds in [
+            (f"v = {value}", lambda row: row.v == value),
+            (f"v > {value}", lambda row: row.v is not None and row.v > value),
+            (f"w = 'w{value}'", lambda row: row.w == f"w{value}"),
+            (f"s = {value}", lambda row: row.s == value),
+        ]:
+            expected = [(row.k, row.c) for row in rows if holds(row)]
+            found = [tuple(row) for row in session.execute(f"SELECT k, c FROM crash.indexed WHERE {test}")]
+            assert found == expected, f"{test}: found {found}, expected {expected}"
 
 
 def main():
@@ -121,7 +148,9 @@ def main():
             cluster.shutdown()
             server.start()
             with connect(server) as cluster:
-                whole, open = check(cluster.connect(), writers)
+                session = cluster.connect()
+                whole, open = check(session, writers)
+                check_indexes(session)
             written, interrupted = written + whole, interrupted + open
     print(f"{CRASHES} crashes: {written} writes over {PARTS} partitions, none partial; {interrupted} were interrupted")
 
