@@ -229,6 +229,7 @@ fn table(row: TableRow, columns: Vec<ColumnRow>, types: &Types) -> Option<(Table
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
     };
     def.sort_columns();
     (0..).zip(&mut def.columns).for_each(|(id, column)| column.id = id);

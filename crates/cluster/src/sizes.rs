@@ -229,6 +229,7 @@ mod tests {
             dropped: BTreeMap::new(),
             masks: BTreeMap::new(),
             indexes: Vec::new(),
+            views: Vec::new(),
             options: TableOptions::default(),
             data: None,
         };

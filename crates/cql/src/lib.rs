@@ -15,7 +15,7 @@ pub use ast::Statement;
 pub use error::SyntaxError;
 pub use print::{
     Masked, create_index, create_keyspace, create_table, create_table_with_internals, create_type,
-    option_map, virtual_table,
+    create_view, option_map, virtual_table,
 };
 pub use words::{constant, identifier};
 

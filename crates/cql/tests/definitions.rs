@@ -21,6 +21,7 @@ fn table(columns: Vec<ColumnDef>, options: TableOptions) -> TableDef {
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
         options,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::schema::{KeyspaceDef, TableDef, UdtType};
+use ::schema::{KeyspaceDef, TableDef, UdtType, ViewDef};
 use uuid::Uuid;
 
 /// A keyspace and its contents.
@@ -15,6 +15,18 @@ pub struct Keyspace {
     pub tables: BTreeMap<String, Arc<TableDef>>,
     /// User types by name.
     pub types: BTreeMap<String, Arc<UdtType>>,
+}
+
+impl Keyspace {
+    /// Returns the materialized view of this name, with its base table. Visits all tables.
+    pub fn view(&self, name: &str) -> Option<(&Arc<TableDef>, &ViewDef)> {
+        self.views().find(|(_, view)| view.name == name)
+    }
+
+    /// Returns all materialized views with their base tables, in the order of the tables.
+    pub fn views(&self) -> impl Iterator<Item = (&Arc<TableDef>, &ViewDef)> {
+        self.tables.values().flat_map(|def| def.views.iter().map(move |view| (def, view)))
+    }
 }
 
 /// All keyspaces.
@@ -30,5 +42,10 @@ impl Schema {
     /// Returns the table of this name.
     pub fn table(&self, keyspace: &str, table: &str) -> Option<&Arc<TableDef>> {
         self.keyspaces.get(keyspace)?.tables.get(table)
+    }
+
+    /// Returns the materialized view of this name, with its base table.
+    pub fn view(&self, keyspace: &str, view: &str) -> Option<(&Arc<TableDef>, &ViewDef)> {
+        self.keyspaces.get(keyspace)?.view(view)
     }
 }

@@ -107,6 +107,7 @@ impl VirtualTable {
             dropped: Default::default(),
             masks: Default::default(),
             indexes: Vec::new(),
+            views: Vec::new(),
             columns,
             options: TableOptions::default(),
         };

@@ -13,8 +13,9 @@ mod weight;
 pub use analysis::Analysis;
 pub use index::{CLASS_OPTION, IndexDef, IndexedPart, is_storage_attached};
 pub use table::{
-    ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, DefinitionError, DroppedColumn, KeyspaceDef,
-    MaskArgument, STORED_OPTIONS, StoredOption, TTL_SECONDS_MAX, TableDef, TableOptions, stored_option,
+    ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, DefinitionError, DroppedColumn, KeyCondition,
+    KeyTest, KeyspaceDef, MaskArgument, STORED_OPTIONS, StoredOption, TTL_SECONDS_MAX, TableDef,
+    TableOptions, ViewDef, stored_option,
 };
 pub use token::{KeyError, Sharding, Token};
 pub use types::{CqlType, TypeError, UdtType};

@@ -1,6 +1,7 @@
 //! Definitions of keyspaces and tables. A definition is immutable. A change creates a new one.
 
 mod validate;
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use uuid::Uuid;
 use crate::{CqlType, IndexDef};
 
 pub use validate::{DefinitionError, NAME_CHARS_MAX, TTL_SECONDS_MAX};
+pub use view::{KeyCondition, KeyTest, ViewDef};
 
 /// Role of a column in its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -189,6 +191,9 @@ pub struct TableDef {
     /// Its indexes, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexDef>,
+    /// Its materialized views, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ViewDef>,
 }
 
 impl TableDef {
@@ -198,18 +203,37 @@ impl TableDef {
         self.data.unwrap_or(self.id)
     }
 
-    /// Returns the identities under which storage keeps the data of the table and of its indexes.
+    /// Returns the identities under which storage keeps the data of the table, and that of its
+    /// indexes and views.
     pub fn all_data(&self) -> impl Iterator<Item = Uuid> {
-        [self.data_id()].into_iter().chain(self.indexes.iter().map(|index| index.data))
+        [self.data_id()].into_iter().chain(self.builds().map(|(data, _)| data))
     }
 
-    /// Returns the table with other data, `data`. Indexes have to be built for it, in data that
-    /// `index_data` names.
+    /// Returns true if its writes have entries: of indexes or of views.
+    pub fn has_entries(&self) -> bool {
+        !self.indexes.is_empty() || !self.views.is_empty()
+    }
+
+    /// Returns the identity of the data of each index and view, and true if it is built.
+    pub fn builds(&self) -> impl Iterator<Item = (Uuid, bool)> {
+        let views = self.views.iter().map(|view| (view.data, view.is_built));
+        self.indexes.iter().map(|index| (index.data, index.is_built)).chain(views)
+    }
+
+    /// Returns the identity of the data of each index and view, and true if it is built, to change
+    /// them.
+    pub fn builds_mut(&mut self) -> impl Iterator<Item = (&mut Uuid, &mut bool)> {
+        let views = self.views.iter_mut().map(|view| (&mut view.data, &mut view.is_built));
+        self.indexes.iter_mut().map(|index| (&mut index.data, &mut index.is_built)).chain(views)
+    }
+
+    /// Returns the table with other data, `data`. Indexes and views have to be built for it, in
+    /// data that `built_data` names.
     #[must_use]
-    pub fn with_data(&self, data: Uuid, mut index_data: impl FnMut() -> Uuid) -> TableDef {
+    pub fn with_data(&self, data: Uuid, mut built_data: impl FnMut() -> Uuid) -> TableDef {
         let mut new = TableDef { data: Some(data), ..self.clone() };
-        for index in &mut new.indexes {
-            (index.data, index.is_built) = (index_data(), false);
+        for (data, is_built) in new.builds_mut() {
+            (*data, *is_built) = (built_data(), false);
         }
         new
     }

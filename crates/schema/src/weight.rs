@@ -4,7 +4,7 @@
 //! schema that was read from its rows shares nothing.
 
 use crate::index::IndexDef;
-use crate::table::{ColumnDef, ColumnMask, KeyspaceDef, TableDef};
+use crate::table::{ColumnDef, ColumnMask, KeyspaceDef, TableDef, ViewDef};
 use crate::types::{CqlType, UdtType};
 
 /// Bytes of a table without its names, columns and options.
@@ -61,6 +61,16 @@ impl Weight {
             self.name(&index.name);
             self.name(&index.column);
             self.options(&index.options);
+        }
+        for view in &def.views {
+            let columns = view.partition_key.len()
+                + view.clustering.len()
+                + view.others.as_ref().map_or(0, |others| others.len());
+            self.add((size_of::<ViewDef>() + columns * size_of::<u64>()) as u64);
+            self.name(&view.name);
+            self.name(&view.where_clause);
+            self.name(&view.options.comment);
+            self.options(&view.options.other);
         }
         let dropped = def.dropped.values().map(|dropped| &dropped.column);
         for column in def.columns.iter().chain(dropped) {

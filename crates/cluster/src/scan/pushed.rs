@@ -201,6 +201,7 @@ mod tests {
             dropped: Default::default(),
             masks: Default::default(),
             indexes: Vec::new(),
+            views: Vec::new(),
         };
         ClusterTable::of(def, opaque.to_vec())
     }

@@ -275,6 +275,7 @@ mod tests {
             dropped: Default::default(),
             masks: Default::default(),
             indexes: Vec::new(),
+            views: Vec::new(),
         };
         let table = ClusterTable::of(def, opaque.to_vec());
         let scan = TableScan {

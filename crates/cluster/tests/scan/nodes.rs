@@ -328,6 +328,7 @@ fn schema() -> Schema {
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
     };
     let keyspace = KeyspaceDef { name: "ks".into(), replication: Default::default(), durable_writes: true };
     let tables = [("t".to_owned(), Arc::new(def))].into();

@@ -46,7 +46,12 @@ pub(crate) fn parse(text: &str) -> Result<(Statement, u32)> {
         return Err(parser.expected("the end of the statement"));
     }
     if parser.markers > 0 && !takes_markers(&statement) {
-        return Err(parser.error("bind markers are not allowed in this statement"));
+        return Err(match statement {
+            Statement::CreateMaterializedView(_) => {
+                parser.invalid("Bind variables are not allowed in CREATE MATERIALIZED VIEW statements")
+            }
+            _ => parser.error("bind markers are not allowed in this statement"),
+        });
     }
     Ok((statement, parser.tokens))
 }

@@ -5,12 +5,13 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use schema::{
     CLASS_OPTION, ClusteringOrder, ColumnDef, ColumnKind, ColumnMask, CqlType, IndexDef, KeyspaceDef,
-    MaskArgument, TableDef, UdtType, value,
+    MaskArgument, TableDef, UdtType, ViewDef, value,
 };
 
 use super::data::ordering;
+use super::parts::identifiers;
 use super::schema::primary_key;
-use super::table_options::table_options;
+use super::table_options::{options_except, table_options};
 use crate::ast::TypeName;
 use crate::words::{Identifier, Quoted};
 
@@ -47,6 +48,11 @@ pub fn virtual_table(def: &TableDef) -> String {
 /// Returns `CREATE INDEX …;` on one line.
 pub fn create_index(table: &TableDef, index: &IndexDef) -> String {
     AsCql(|f: &mut Formatter<'_>| secondary_index(f, table, index)).to_string()
+}
+
+/// Returns `CREATE MATERIALIZED VIEW …;` on several lines.
+pub fn create_view(base: &TableDef, view: &ViewDef, with_internals: bool) -> String {
+    AsCql(|f: &mut Formatter<'_>| materialized_view(f, base, view, with_internals)).to_string()
 }
 
 /// Returns `CREATE KEYSPACE …;` on one line.
@@ -105,6 +111,11 @@ fn columns_and_order(f: &mut Formatter<'_>, def: &TableDef, with_internals: bool
         f.write_char('\n')?;
     }
     f.write_str(") WITH ")?;
+    id_and_order(f, def, with_internals)
+}
+
+/// Writes the first options, which are not in the definition's options.
+fn id_and_order(f: &mut Formatter<'_>, def: &TableDef, with_internals: bool) -> fmt::Result {
     if with_internals {
         write!(f, "ID = {}\n    AND ", def.id)?;
     }
@@ -168,6 +179,33 @@ fn dropped_columns(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+fn materialized_view(
+    f: &mut Formatter<'_>,
+    base: &TableDef,
+    view: &ViewDef,
+    with_internals: bool,
+) -> fmt::Result {
+    let def = view.table(base);
+    let keyspace = Identifier(&base.keyspace);
+    write!(f, "CREATE MATERIALIZED VIEW {keyspace}.{} AS\n    SELECT ", Identifier(&view.name))?;
+    match view.others {
+        None => f.write_char('*')?,
+        Some(_) => {
+            let names: Vec<String> = def.columns.iter().map(|column| column.name.clone()).collect();
+            identifiers(f, &names)?;
+        }
+    }
+    write!(f, "\n    FROM {keyspace}.{}\n    WHERE {}\n    ", Identifier(&base.name), view.where_clause)?;
+    let names = |columns: &mut dyn Iterator<Item = &ColumnDef>| columns.map(|c| c.name.clone()).collect();
+    let (partition_key, clustering): (Vec<String>, Vec<String>) =
+        (names(&mut def.partition_key()), names(&mut def.clustering()));
+    primary_key(f, &partition_key, &clustering)?;
+    f.write_str("\n WITH ")?;
+    id_and_order(f, &def, with_internals)?;
+    // Rows of a view expire with those of the table.
+    options_except(f, &def, Some("default_time_to_live"))
 }
 
 fn secondary_index(f: &mut Formatter<'_>, table: &TableDef, index: &IndexDef) -> fmt::Result {

@@ -21,7 +21,8 @@ use crate::words::Identifier;
 use parts::{IfExists, Secrets};
 
 pub use definition::{
-    create_index, create_keyspace, create_table, create_table_with_internals, create_type, virtual_table,
+    create_index, create_keyspace, create_table, create_table_with_internals, create_type, create_view,
+    virtual_table,
 };
 pub use table_options::option_map;
 

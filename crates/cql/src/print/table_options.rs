@@ -36,8 +36,13 @@ const ORDER: [&str; 20] = [
 
 /// Writes `a = 1` and so on, one option a line.
 pub(super) fn table_options(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
+    options_except(f, def, None)
+}
+
+/// Writes options as [`table_options`] does, without one of them.
+pub(super) fn options_except(f: &mut Formatter<'_>, def: &TableDef, hidden: Option<&str>) -> fmt::Result {
     let mut before = "";
-    for name in ORDER {
+    for name in ORDER.into_iter().filter(|name| Some(*name) != hidden) {
         let options = &def.options;
         let value = match name {
             "comment" => Quoted(&options.comment).to_string(),

@@ -88,6 +88,7 @@ mod tests {
             dropped: Default::default(),
             masks: Default::default(),
             indexes: Vec::new(),
+            views: Vec::new(),
             options: TableOptions::default(),
         });
         let names = TableNames::of(def);

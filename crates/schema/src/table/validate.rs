@@ -339,6 +339,7 @@ mod tests {
             dropped: Default::default(),
             masks: Default::default(),
             indexes: Vec::new(),
+            views: Vec::new(),
             options: TableOptions::default(),
         }
     }

@@ -39,6 +39,7 @@ fn table(name: String) -> TableDef {
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
         columns: (0..COLUMNS).map(column).collect(),
         options: TableOptions::default(),
     }

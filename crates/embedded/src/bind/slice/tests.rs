@@ -34,6 +34,7 @@ fn def(orders: u32) -> TableDef {
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
         options: TableOptions::default(),
     }
 }

@@ -340,6 +340,7 @@ fn with_wide(now: &Schema, tables: usize, columns: usize) -> Schema {
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
         columns: (0..columns).map(column).collect(),
         options: schema::TableOptions::default(),
     };

@@ -130,6 +130,7 @@ fn new_table(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Resu
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
         columns,
         options: TableOptions::default(),
     };

@@ -36,6 +36,7 @@ fn schema() -> Arc<Schema> {
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
         options: TableOptions {
             comment: "it's".into(),
             default_time_to_live: 60,

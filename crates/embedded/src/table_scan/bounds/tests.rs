@@ -34,6 +34,7 @@ fn def() -> TableDef {
         dropped: Default::default(),
         masks: Default::default(),
         indexes: Vec::new(),
+        views: Vec::new(),
         options: TableOptions::default(),
     }
 }
