@@ -332,7 +332,10 @@ impl Access {
             None if !schema.keyspaces.contains_key(keyspace) && is_system(keyspace) => {
                 VirtualTable::id_of(keyspace, table)
             }
-            None => self.engine.registry().get(keyspace, table)?.def.id,
+            None => match schema.view(keyspace, table) {
+                Some((_, view)) => view.id,
+                None => self.engine.registry().get(keyspace, table)?.def.id,
+            },
         };
         Some(id.as_u128())
     }

@@ -146,7 +146,7 @@ impl Embedded {
             embedded
                 .configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
             let indexed = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-            let indexed: Vec<_> = indexed.filter(|def| !def.indexes.is_empty()).cloned().collect();
+            let indexed: Vec<_> = indexed.filter(|def| def.has_entries()).cloned().collect();
             embedded.indexes.adopt(&schema, &indexed);
             embedded.resume_sweeps();
             embedded.add_schema_tables();
@@ -264,6 +264,9 @@ impl Embedded {
             let all = tables.upgrade().map(|e| e.registry.all()).unwrap_or_default();
             all.into_iter().map(|table| table.def).collect()
         };
+        for table in system::view_tables::tables(schema.clone()) {
+            self.registry.add(table);
+        }
         for table in system::system_schema::tables(schema, tables) {
             self.registry.add(table);
         }

@@ -18,9 +18,10 @@ use crate::bind::names::TableNames;
 use crate::bind::select::{SelectPlan, select};
 use crate::bind::term::{Binder, Counted};
 use crate::current::BoundTo;
-use crate::ddl::definition::{indexes, keyspace_of, no_keyspace, no_table, unsupported};
+use crate::ddl::definition::{indexes, keyspace_of, no_keyspace, no_table, unsupported, views};
 use crate::ddl::maintenance;
 use crate::heavy_lane::heavy;
+use crate::index::view::{ViewKeys, ViewSource};
 use crate::write::batch::check_kind;
 use crate::write::mutations::{self, WritePlan};
 
@@ -246,13 +247,23 @@ pub(crate) fn bind(
     let (kind, key_binds) = match statement {
         Statement::Select(asked) => {
             binding.binder.check(Guardrail::StatementRelations, relations(statement))?;
-            let (def, is_virtual) = readable(definitions, &asked.from, used)?;
+            let view = view_of(definitions, &asked.from, used)?;
+            let (def, is_virtual) = match &view {
+                Some((_, def)) => (def.clone(), false),
+                None => readable(definitions, &asked.from, used)?,
+            };
             binding.binder.about(&def.keyspace, &def.name);
-            binding.read_target(&def);
+            // A view shows data of its base table, whose permissions decide.
+            let stored = view.as_ref().map_or(&def, |(source, _)| &source.base).clone();
+            binding.read_target(&stored);
             if !is_virtual {
-                binding.bound_to(&def);
+                binding.bound_to(&stored);
             }
             let plan = select(&TableNames::of(def), asked, &mut binding.binder, is_virtual)?;
+            let plan = match view {
+                Some((source, _)) => plan.of_view(source),
+                None => plan,
+            };
             let markers = mutations::key_markers(&plan.restrictions);
             (BoundKind::Select(Arc::new(plan)), markers)
         }
@@ -317,11 +328,56 @@ fn write_plan(
     Ok(plan)
 }
 
+/// Returns the materialized view of that name, and its definition as a table. `None`: it is the
+/// name of something else, or of nothing.
+///
+/// # Errors
+/// The view is not built. A part of an answer would be a wrong answer.
+fn view_of(
+    definitions: &dyn Definitions,
+    name: &ast::TableName,
+    used: Option<&str>,
+) -> Result<Option<(ViewSource, Arc<TableDef>)>, Error> {
+    let keyspace = keyspace_of(name, used)?;
+    if definitions.own(&keyspace, &name.name).is_some() {
+        return Ok(None);
+    }
+    let schema = definitions.schema();
+    if schema.table(&keyspace, &name.name).is_some() {
+        return Ok(None);
+    }
+    let Some((base, view)) = schema.view(&keyspace, &name.name) else { return Ok(None) };
+    if !view.is_built {
+        return Err(Error::Invalid(format!(
+            "The materialized view '{}' is not yet available as it is building",
+            view.name
+        )));
+    }
+    let keys = ViewKeys::of(base, view);
+    Ok(Some((ViewSource { base: base.clone(), keys }, Arc::new(view.table(base)))))
+}
+
+/// Returns an error with this text if the name is that of a materialized view.
+fn check_no_view(
+    definitions: &dyn Definitions,
+    name: &ast::TableName,
+    used: Option<&str>,
+    text: &str,
+) -> Result<(), Error> {
+    let schema = definitions.schema();
+    let keyspace = keyspace_of(name, used)?;
+    match schema.table(&keyspace, &name.name).is_none() && schema.view(&keyspace, &name.name).is_some() {
+        true => Err(Error::Invalid(text.to_owned())),
+        false => Ok(()),
+    }
+}
+
 fn writable(
     definitions: &dyn Definitions,
     name: &ast::TableName,
     used: Option<&str>,
 ) -> Result<Arc<TableDef>, Error> {
+    check_no_view(definitions, name, used, "Cannot directly modify a materialized view")?;
     let (def, is_virtual) = readable(definitions, name, used)?;
     match is_virtual {
         true => Err(Error::Invalid(format!(
@@ -364,6 +420,8 @@ impl Embedded {
         }
         let (kind, target, tables) = match &***statement {
             Statement::Truncate(s) => {
+                let text = "Cannot TRUNCATE materialized view directly; must truncate base table instead";
+                check_no_view(self, &s.table, used, text)?;
                 let def = writable(self, &s.table, used)?;
                 (PlanKind::Truncate(def.clone()), target(&def, Action::Modify), vec![def])
             }
@@ -529,6 +587,17 @@ fn define_target(
         Statement::DropIndex(s) => {
             let keyspace = keyspace_of(&s.name, used)?;
             let table = indexes::table_of(schema, &keyspace, &s.name.name).map(|def| def.name.clone());
+            Ok(StatementTarget { keyspace, table, action: Action::Alter })
+        }
+        Statement::CreateMaterializedView(s) => {
+            let (keyspace, table) = (keyspace_of(&s.name, used)?, Some(s.from.name.clone()));
+            views::check_keyspace(s, &keyspace)?;
+            Ok(StatementTarget { keyspace, table, action: Action::Alter })
+        }
+        Statement::AlterMaterializedView(ast::AlterMaterializedView { name, .. })
+        | Statement::DropMaterializedView(ast::DropObject { name, .. }) => {
+            let keyspace = keyspace_of(name, used)?;
+            let table = schema.view(&keyspace, &name.name).map(|(base, _)| base.name.clone());
             Ok(StatementTarget { keyspace, table, action: Action::Alter })
         }
         Statement::DropFunction(s) | Statement::DropAggregate(s) => {

@@ -17,6 +17,7 @@ use crate::bind::projection::{Projection, columns_in, group_by, selected};
 use crate::bind::restrict::{NEEDS_FILTERING, Purpose, Restrictions, restrict};
 use crate::bind::show::Show;
 use crate::bind::term::{Bind, Binder};
+use crate::index::view::ViewSource;
 
 /// LIMIT and PER PARTITION LIMIT.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct SelectPlan {
     pub(crate) restrictions: Restrictions,
     /// Index that finds the rows. `None`: all of the named partitions are read.
     pub(crate) index: Option<IndexUse>,
+    /// View that is read. `None`: a table.
+    pub(crate) view: Option<Arc<ViewSource>>,
     pub(crate) limits: RowLimits,
     pub(crate) order: RowOrder,
     /// True for DISTINCT: one row per partition, of key and static columns.
@@ -83,6 +86,11 @@ const BYTES_AT_ONCE: usize = 16 << 10;
 const ROOM_MAX: usize = 64 << 10;
 
 impl SelectPlan {
+    /// Returns the plan of reading a view, whose definition as a table it is bound to.
+    pub(crate) fn of_view(self, view: ViewSource) -> SelectPlan {
+        SelectPlan { view: Some(Arc::new(view)), point: false, ..self }
+    }
+
     /// Returns an empty result with capacity for the largest result so far.
     pub(crate) fn rows(&self) -> ResultRows {
         ResultRows { cells: Cells::with_capacity(self.room()), ..ResultRows::new(self.columns.clone()) }
@@ -212,6 +220,7 @@ pub(crate) fn select(
         json: select.json.then(|| json_column(def)),
         restrictions,
         index,
+        view: None,
         limits: RowLimits { all: limit, per_partition },
         order,
         distinct: select.distinct,

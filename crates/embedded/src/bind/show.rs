@@ -235,12 +235,24 @@ pub(crate) struct RowSource<'v> {
     pub(crate) token: i64,
     pub(crate) key: &'v [u8],
     pub(crate) row: Option<&'v RowView>,
+    /// Clustering key, if it is not that of `row`: rows of a view have one of their own.
+    pub(crate) place: Option<&'v [u8]>,
     /// Source of static cells; `None` if the reader shows none.
     pub(crate) view: Option<&'v PartitionView>,
     pub(crate) now_s: u32,
 }
 
 impl<'v> RowSource<'v> {
+    /// Returns the clustering key. It is empty for a partition without rows.
+    #[inline]
+    pub(crate) fn clustering(&self) -> &'v [u8] {
+        match (self.place, self.row) {
+            (Some(place), _) => place,
+            (None, Some(row)) => row.clustering(),
+            (None, None) => &[],
+        }
+    }
+
     /// Returns true if the row exists. A row with nothing but cells of dropped columns does not.
     pub(crate) fn exists(&self) -> bool {
         let Some(row) = self.row else { return true };
@@ -325,9 +337,9 @@ impl<'v> RowSource<'v> {
         Ok(match Show::column(at, column) {
             Show::Key(at) => Some(Cow::Borrowed(key_part(self.def, self.key, at)?)),
             Show::Clustering(at) => match self.row {
-                Some(row) => {
+                Some(_) => {
                     let mut part = Vec::new();
-                    clustering_part(self.def, row.clustering(), at, &mut part)?;
+                    clustering_part(self.def, self.clustering(), at, &mut part)?;
                     Some(Cow::Owned(part))
                 }
                 None => None,
@@ -377,9 +389,11 @@ impl<'v> RowSource<'v> {
             Show::Static(id) => return Ok(self.cell(*id, true).and_then(|c| c.value())),
             Show::Regular(id) => return Ok(self.cell(*id, false).and_then(|c| c.value())),
             Show::Clustering(at) => {
-                let Some(row) = self.row else { return Ok(None) };
+                if self.row.is_none() {
+                    return Ok(None);
+                }
                 scratch.clear();
-                clustering_part(self.def, row.clustering(), *at, scratch)?;
+                clustering_part(self.def, self.clustering(), *at, scratch)?;
             }
             Show::WriteTime(id, is_static) => match self.cell(*id, *is_static) {
                 Some(cell) => made(&cell.timestamp.to_be_bytes()),

@@ -326,6 +326,11 @@ impl Embedded {
                 self.shard.name(data, format!("{}.{}", def.keyspace, index.name).into());
                 self.shard.configure(data, storage_options::of_index(def));
             }
+            for view in &def.views {
+                let data = TableId(view.data.as_u128());
+                self.shard.name(data, format!("{}.{}", def.keyspace, view.name).into());
+                self.shard.configure(data, storage_options::of_index(def));
+            }
         }
     }
 

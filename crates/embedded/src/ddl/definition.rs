@@ -12,6 +12,8 @@ pub(crate) mod storage_options;
 mod table_options;
 mod tables;
 mod types;
+mod view_checks;
+pub(crate) mod views;
 
 use cql::ast;
 use engine::{Error, Schema};
@@ -46,6 +48,9 @@ pub(crate) fn apply(
         S::DropType(drop) => types::drop(schema, drop, &keyspace_of(&drop.name, used)?),
         S::CreateIndex(create) => indexes::create(schema, create, used),
         S::DropIndex(drop) => indexes::drop(schema, drop, &keyspace_of(&drop.name, used)?),
+        S::CreateMaterializedView(create) => views::create(schema, create, &keyspace_of(&create.name, used)?),
+        S::AlterMaterializedView(alter) => views::alter(schema, alter, &keyspace_of(&alter.name, used)?),
+        S::DropMaterializedView(drop) => views::drop(schema, drop, &keyspace_of(&drop.name, used)?),
         S::DropFunction(drop) => functions::drop("Function", drop, &keyspace_of(&drop.name, used)?),
         S::DropAggregate(drop) => functions::drop("Aggregate", drop, &keyspace_of(&drop.name, used)?),
         S::DropTrigger(drop) => functions::drop_trigger(drop, &keyspace_of(&drop.table, used)?),
@@ -70,7 +75,7 @@ pub(crate) fn unsupported(statement: &ast::Statement) -> Error {
                 "Triggers are not supported: a trigger is a Java class, which this server does not run. Write both \
                  tables in one batch"
             }
-            _ => "Indexes and views are not supported yet",
+            _ => "This statement is not supported",
         }
         .into(),
     )

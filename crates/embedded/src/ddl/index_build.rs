@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use engine::{Error, Schema};
-use schema::{IndexDef, TableDef};
+use schema::TableDef;
 use storage::{CellRef, Change, Mutation, RowBuilder, StorageError, TableId, WorkProgress};
 use uuid::Uuid;
 
@@ -66,17 +66,17 @@ enum Reached {
     End,
 }
 
-/// Returns the indexes of a schema that are not built.
+/// Returns an index or a view of a schema that is not built.
 fn unbuilt(schema: &Schema) -> Option<(Arc<TableDef>, Uuid)> {
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    let mut found = tables.flat_map(|def| def.indexes.iter().map(move |index| (def, index)));
-    found.find(|(_, index)| !index.is_built).map(|(def, index)| (def.clone(), index.data))
+    let mut found = tables.flat_map(|def| def.builds().map(move |build| (def, build)));
+    found.find(|(_, (_, is_built))| !is_built).map(|(def, (data, _))| (def.clone(), data))
 }
 
-/// Returns the table whose index has this data.
+/// Returns the table whose index or view has this data.
 fn table_of(schema: &Schema, data: Uuid) -> Option<&Arc<TableDef>> {
     let mut tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    tables.find(|def| def.indexes.iter().any(|index| index.data == data))
+    tables.find(|def| def.builds().any(|(built, _)| built == data))
 }
 
 /// Returns the least token that a core has reached.
@@ -115,21 +115,22 @@ impl Embedded {
         lanes::spawn(lanes::Group::INDEX, work).detach();
     }
 
-    /// Waits until the indexes of a table are built, but not for long. Runs on core 0.
+    /// Waits until the indexes and views of a table are built, or the view of this name, but not
+    /// for long. Runs on core 0.
     pub(crate) async fn wait_for_builds(self: &Rc<Self>, keyspace: &str, table: &str) {
         let schema = self.current.schema();
-        let Some(def) = schema.table(keyspace, table) else { return };
-        if def.indexes.iter().all(|index| index.is_built) {
+        let of_view = || schema.view(keyspace, table).map(|(base, _)| base);
+        let Some(def) = schema.table(keyspace, table).or_else(of_view) else { return };
+        if def.builds().all(|(_, is_built)| is_built) {
             return;
         }
         self.start_builds();
         let waits: Vec<_> = def
-            .indexes
-            .iter()
-            .filter(|index| !index.is_built)
-            .map(|index| {
+            .builds()
+            .filter(|(_, is_built)| !is_built)
+            .map(|(data, _)| {
                 let (sender, receiver) = lanes::sync::oneshot::channel();
-                self.builds.waiting.borrow_mut().push((index.data, sender));
+                self.builds.waiting.borrow_mut().push((data, sender));
                 receiver
             })
             .collect();
@@ -246,8 +247,7 @@ impl Embedded {
         let now = self.current.schema();
         let Some(def) = table_of(&now, data) else { return Ok(()) };
         let mut new = TableDef::clone(def);
-        let is_it = |index: &&mut IndexDef| index.data == data;
-        new.indexes.iter_mut().find(is_it).expect("the table has the index").is_built = true;
+        new.builds_mut().filter(|(built, _)| **built == data).for_each(|(_, is_built)| *is_built = true);
         let built = now.clone();
         let change = async move { Ok(Some(Defined::new(&built, with_table(&built, new, None, Vec::new())))) };
         self.change(change).await?;
@@ -301,15 +301,15 @@ impl Embedded {
         }
         let mut renewed = Schema::clone(&schema);
         for keyspace in renewed.keyspaces.values_mut() {
-            if keyspace.tables.values().all(|def| def.indexes.is_empty()) {
+            if !keyspace.tables.values().any(|def| def.has_entries()) {
                 continue;
             }
             for def in Arc::make_mut(keyspace).tables.values_mut() {
-                if def.indexes.is_empty() {
+                if !def.has_entries() {
                     continue;
                 }
-                for index in &mut Arc::make_mut(def).indexes {
-                    (index.data, index.is_built) = (term::random_uuid(), false);
+                for (data, is_built) in Arc::make_mut(def).builds_mut() {
+                    (*data, *is_built) = (term::random_uuid(), false);
                 }
             }
         }

@@ -36,7 +36,7 @@ use storage::{Change, Deletion, Expiry, Liveness, RowBuilder};
 const CLASSES: u32 = 8;
 
 /// Bytes of a class.
-const CLASS_BYTES: usize = 4;
+pub(crate) const CLASS_BYTES: usize = 4;
 
 /// Bits of the number of a bucket: 32 buckets. A range over all of them costs 32 lookups on each
 /// core, and one over a tenth of 10 million rows on two cores sorts about 16,000 places at a time.
@@ -207,7 +207,8 @@ pub(crate) fn new_ordered(value: &[u8], place: Place<'_>, life: Life) -> NewEntr
     with_class(clustering, life)
 }
 
-fn with_class(mut clustering: Vec<u8>, life: Life) -> NewEntry {
+/// Appends the class of a life. Returns the clustering key with it, and the expiry of the entry.
+pub(crate) fn with_class(mut clustering: Vec<u8>, life: Life) -> NewEntry {
     let class = life.map_or(0, class_of);
     clustering.extend_from_slice(&class.to_be_bytes());
     (clustering, life.map(|life| Expiry { ttl_s: life.ttl_s, at_s: class }))

@@ -10,14 +10,16 @@ use storage::{CellRef, Change, Liveness, Mutation, TableId};
 use uuid::Uuid;
 
 use crate::index::entry::{
-    Entry, Life, NewEntry, Place, VALUE_BYTES_MAX, bucket_key, longer, new, new_ordered, without_class,
-    written,
+    Entry, Life, NewEntry, Place, VALUE_BYTES_MAX, bucket_key, longer, new, new_ordered, with_class,
+    without_class, written,
 };
+use crate::index::view::ViewKeys;
 
-/// A table with indexes.
+/// A table with indexes or views.
 pub(crate) struct IndexedTable {
     pub(crate) def: Arc<TableDef>,
     indexes: Box<[Index]>,
+    views: Box<[ViewKeys]>,
 }
 
 /// An index, with the place of its values in rows.
@@ -71,14 +73,16 @@ impl IndexedTable {
             Some(Index { data, source, part, ty, analysis, finds_ranges, skips_empty })
         };
         let indexes = def.indexes.iter().filter_map(index).collect();
-        IndexedTable { def, indexes }
+        let views = def.views.iter().map(|view| ViewKeys::of(&def, view)).collect();
+        IndexedTable { def, indexes, views }
     }
 
-    /// Returns the table with one of its indexes alone.
+    /// Returns the table with one of its indexes or views alone.
     pub(crate) fn with_only(def: &Arc<TableDef>, data: Uuid) -> IndexedTable {
         let mut table = IndexedTable::of(def.clone());
         let data = TableId(data.as_u128());
         table.indexes = table.indexes.into_iter().filter(|index| index.data == data).collect();
+        table.views = table.views.into_iter().filter(|view| view.data == data).collect();
         table
     }
 
@@ -222,6 +226,10 @@ impl Entries {
                     self.push(index, value, place, cell.expiry());
                 }
             }
+            let is_value = |view: &&ViewKeys| view.is_keyed_by(&cell) && !is_static;
+            for view in table.views.iter().filter(is_value) {
+                self.view(table, view, place, Some(bytes), cell.expiry());
+            }
         }
         let Some(life) = life else { return };
         for index in &table.indexes {
@@ -234,6 +242,22 @@ impl Entries {
                 self.push(index, value, place, life);
             }
         }
+        for view in table.views.iter().filter(|view| view.value.is_none()) {
+            self.view(table, view, place, None, life);
+        }
+    }
+
+    /// Adds the entry of a row in a view, if the view has the row.
+    fn view(
+        &mut self,
+        table: &IndexedTable,
+        view: &ViewKeys,
+        place: Place<'_>,
+        value: Option<&[u8]>,
+        life: Life,
+    ) {
+        let Some((key, clustering)) = view.entry(&table.def, place, value) else { return };
+        self.insert(view.data, key, with_class(clustering, life));
     }
 
     fn push(&mut self, index: &Index, value: Vec<u8>, place: Place<'_>, life: Life) {
@@ -247,10 +271,10 @@ impl Entries {
         self.insert(index.data, value, new(place, life));
     }
 
-    fn insert(&mut self, index: TableId, partition: Vec<u8>, entry: NewEntry) {
+    fn insert(&mut self, data: TableId, partition: Vec<u8>, entry: NewEntry) {
         self.count += 1;
         self.bytes += partition.len() + entry.0.len();
-        self.found.entry((index, partition)).or_default().push(entry);
+        self.found.entry((data, partition)).or_default().push(entry);
         lanes::count(1);
     }
 

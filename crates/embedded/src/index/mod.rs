@@ -28,3 +28,5 @@ pub(crate) mod size;
 pub(crate) mod stale;
 pub(crate) mod state;
 pub(crate) mod sweep;
+pub(crate) mod view;
+pub(crate) mod view_stale;

@@ -48,10 +48,10 @@ impl Indexes {
         let tables = &mut *self.tables.borrow_mut();
         let is_current = |table: &IndexedTable| {
             let def = schema.table(&table.def.keyspace, &table.def.name);
-            def.is_some_and(|def| def.data_id() == table.def.data_id() && !def.indexes.is_empty())
+            def.is_some_and(|def| def.data_id() == table.def.data_id() && def.has_entries())
         };
         tables.retain(|_, table| is_current(table));
-        for def in changed.iter().filter(|def| !def.indexes.is_empty()) {
+        for def in changed.iter().filter(|def| def.has_entries()) {
             tables.insert(TableId(def.data_id().as_u128()), Rc::new(IndexedTable::of(def.clone())));
         }
         self.is_empty.set(tables.is_empty());

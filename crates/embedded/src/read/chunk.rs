@@ -171,7 +171,7 @@ impl Chunk {
         per_partition: u32,
     ) -> Result<Option<bool>, Error> {
         self.passed += 1;
-        let clustering = source.row.map_or(&[][..], |row| row.clustering());
+        let clustering = source.clustering();
         if let Some(group) = self.group.as_mut().filter(|group| groups.begins_with(group, clustering)) {
             return groups.add(group, source).map(|()| None);
         }

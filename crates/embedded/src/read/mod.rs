@@ -1,6 +1,7 @@
 //! Running a SELECT.
 
 pub(crate) mod by_index;
+mod by_view;
 pub(crate) mod chunk;
 pub(crate) mod json_rows;
 pub(crate) mod ordered;

@@ -16,6 +16,7 @@ use crate::bind::show::RowSource;
 use crate::bind::slice::{Range, is_in};
 use crate::heavy_lane::heavy;
 use crate::index::cursor::Probe;
+use crate::index::view::ViewSource;
 use crate::read::by_index::PartitionKey;
 use crate::read::chunk::Chunk;
 use crate::read::row_answer::{self, units_of_row};
@@ -29,13 +30,13 @@ const CHUNK_ROWS_MAX: usize = 256;
 const CHUNK_UNITS: u32 = 5;
 
 /// Work units of a row beyond which a heavy lane shows the rows: 50 µs.
-const ROW_UNITS_MAX: u32 = lanes::UNITS_PER_POLL;
+pub(super) const ROW_UNITS_MAX: u32 = lanes::UNITS_PER_POLL;
 
 /// Bytes of static cells beyond which a heavy lane shows rows with them.
 pub(crate) const STATIC_BYTES_MAX: usize = 8 << 10;
 
 /// Lower and upper bound on clustering keys.
-type Between<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+pub(super) type Between<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// Part of a partition to read. It is sent to the core that owns the partition.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ pub(crate) struct Slice {
     pub(crate) reads: Arc<Reads>,
     /// Value to look up in an index. `None`: all rows are read.
     pub(crate) probe: Option<Arc<Probe>>,
+    /// View that is read. `None`: a table.
+    pub(crate) view: Option<Arc<ViewSource>>,
 }
 
 /// Partition that is being read in chunks.
@@ -79,7 +82,7 @@ struct OpenPartition<'a> {
 }
 
 /// Result of adding one stored row.
-enum Shown {
+pub(super) enum Shown {
     /// It is dead.
     Dead,
     /// It has nothing but cells of dropped columns.
@@ -197,6 +200,9 @@ impl Slice {
         after: Option<Bytes>,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
+        if self.view.is_some() {
+            return self.one_of_view(token, key, after, chunk).await;
+        }
         engine::note(|| format!("Reading a partition on core {core}"));
         if core == lanes::current_core() {
             return self.one(&Embedded::local().shard, token, key, after, chunk).await;
@@ -249,7 +255,7 @@ impl Slice {
     }
 
     /// Returns the ranges that remain after a row, in reading order.
-    fn ranges_after<'s>(&'s self, after: Option<&'s Bytes>) -> Vec<Between<'s>> {
+    pub(super) fn ranges_after<'s>(&'s self, after: Option<&'s Bytes>) -> Vec<Between<'s>> {
         let left = self.ranges.iter().map(|(start, end)| {
             let (start, end) = (as_slice(start), as_slice(end));
             match after {
@@ -317,7 +323,7 @@ impl Slice {
     }
 
     /// Returns the work units of showing one small row.
-    fn row_units(&self) -> u32 {
+    pub(super) fn row_units(&self) -> u32 {
         units_of_row(self.projection.width() + self.filters.len())
     }
 
@@ -391,11 +397,23 @@ impl Slice {
         if !source.exists() {
             return Ok(Shown::Hidden);
         }
-        if !self.passes(&source)? {
+        self.shown(&source, chunk, is_heavy)
+    }
+
+    /// Adds a row that exists to the chunk if it passes the filters, and fits. Adds large ones only
+    /// on a heavy lane.
+    #[inline]
+    pub(super) fn shown(
+        &self,
+        source: &RowSource<'_>,
+        chunk: &mut Chunk,
+        is_heavy: bool,
+    ) -> Result<Shown, Error> {
+        if !self.passes(source)? {
             return Ok(Shown::Next);
         }
         if let Some(groups) = self.projection.groups() {
-            return self.grouped(groups, &source, chunk, is_heavy);
+            return self.grouped(groups, source, chunk, is_heavy);
         }
         if chunk.left == 0 {
             return Ok(Shown::End(false));
@@ -403,13 +421,13 @@ impl Slice {
         if chunk.of_partition >= self.per_partition {
             return Ok(Shown::End(true));
         }
-        if !is_heavy && !row_answer::is_small(&self.projection, &source) {
+        if !is_heavy && !row_answer::is_small(&self.projection, source) {
             return Ok(Shown::Large);
         }
-        if !row_answer::add(&self.projection, &source, chunk)? {
+        if !row_answer::add(&self.projection, source, chunk)? {
             return Ok(Shown::End(false));
         }
-        chunk.last = Some(Bytes::copy_from_slice(row.clustering()));
+        chunk.last = Some(Bytes::copy_from_slice(source.clustering()));
         chunk.place();
         Ok(if self.distinct { Shown::End(true) } else { Shown::Next })
     }
@@ -429,7 +447,7 @@ impl Slice {
             return Ok(Shown::End(whole));
         }
         if groups.by.is_some() {
-            chunk.last = source.row.map(|row| Bytes::copy_from_slice(row.clustering()));
+            chunk.last = source.row.map(|_| Bytes::copy_from_slice(source.clustering()));
         }
         Ok(if self.distinct { Shown::End(true) } else { Shown::Next })
     }
@@ -478,10 +496,10 @@ impl Slice {
     /// Returns a row of a partition, or the partition without rows.
     fn source<'a>(&'a self, partition: OpenPartition<'a>, row: Option<&'a RowView>) -> RowSource<'a> {
         let OpenPartition { token, key, view, .. } = partition;
-        RowSource { def: &self.def, token, key, row, view: Some(view), now_s: self.now_s }
+        RowSource { def: &self.def, token, key, row, place: None, view: Some(view), now_s: self.now_s }
     }
 
-    fn passes(&self, source: &RowSource<'_>) -> Result<bool, Error> {
+    pub(super) fn passes(&self, source: &RowSource<'_>) -> Result<bool, Error> {
         for filter in self.filters.iter() {
             let value = source.column(filter.column)?;
             if !filter.passes(&self.def.columns[filter.column].ty, value.as_deref()) {

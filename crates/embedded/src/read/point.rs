@@ -109,7 +109,7 @@ fn source_of<'v>(
     row: Option<&'v RowView>,
     now_s: u32,
 ) -> Option<RowSource<'v>> {
-    let source = RowSource { def: &plan.def, token, key, row: Some(row?), view: None, now_s };
+    let source = RowSource { def: &plan.def, token, key, row: Some(row?), place: None, view: None, now_s };
     source.exists().then_some(source)
 }
 

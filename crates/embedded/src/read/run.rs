@@ -23,6 +23,7 @@ use crate::bind::slice::{clustering_ranges, compare_keys, partition_keys};
 use crate::bind::term::Given;
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
+use crate::read::by_view::{Within, ranges_of_places};
 use crate::read::chunk::{Chunk, Ends, GRANT_BYTES, Grants};
 use crate::read::paging::Position;
 use crate::read::partition::Slice;
@@ -100,7 +101,8 @@ impl Embedded {
 /// Returns the bytes of rows that a read may hold at a time: a chunk of a partition, the part of
 /// the answer that needs no grant, and for a scan a portion of each core.
 fn bytes_in_hand(plan: &SelectPlan) -> usize {
-    let portions = if plan.restrictions.partition.is_empty() { lanes::cores() } else { 0 };
+    let is_of_all = plan.restrictions.partition.is_empty() || plan.view.is_some();
+    let portions = if is_of_all { lanes::cores() } else { 0 };
     SLICE_BYTES + GRANT_BYTES + portions * PORTION_BYTES_MAX
 }
 
@@ -190,8 +192,11 @@ impl Reading {
         reads: Arc<Reads>,
     ) -> Result<Reading, Error> {
         let values = request.values;
-        let whole = !plan.restrictions.names_rows();
-        let ranges = clustering_ranges(&plan.def, &plan.restrictions, values)?.into();
+        let whole = !plan.restrictions.names_rows() && plan.view.is_none();
+        let mut ranges = clustering_ranges(&plan.def, &plan.restrictions, values)?;
+        if plan.view.is_some() {
+            ranges = ranges_of_places(ranges);
+        }
         let limit = |bind: &Option<crate::bind::term::Bind>, name: &str| match bind {
             None => Ok(u32::MAX),
             Some(bind) => match bind.number(values)? {
@@ -213,7 +218,7 @@ impl Reading {
         let slice = Slice {
             def: plan.def.clone(),
             projection: plan.bound_projection(values)?,
-            ranges,
+            ranges: ranges.into(),
             filters,
             reversed: plan.order.is_reversed,
             distinct: plan.distinct,
@@ -223,6 +228,7 @@ impl Reading {
             bypass_cache: plan.bypass_cache,
             reads,
             probe: probe.map(Arc::new),
+            view: plan.view.clone(),
         };
         let tokens = Tokens::of(&plan.restrictions.tokens, values)?;
         let keys = match plan.restrictions.partition.is_empty() {
@@ -271,8 +277,10 @@ impl Reading {
         chunk.grants = Grants::of(self.grant.take());
         chunk.guardrails = Some(guardrails.clone());
         let read_cores: Option<BTreeSet<usize>> = match &self.keys {
-            Some(keys) if self.serial => Some(keys.iter().map(|(token, _)| engine.owner(*token)).collect()),
-            None if self.serial => Some((0..lanes::cores()).collect()),
+            Some(keys) if self.serial && self.plan.view.is_none() => {
+                Some(keys.iter().map(|(token, _)| engine.owner(*token)).collect())
+            }
+            _ if self.serial => Some((0..lanes::cores()).collect()),
             _ => None,
         };
         let next = match self.keys.take() {
@@ -282,6 +290,10 @@ impl Reading {
             }
             Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
             None if self.scan.tokens.is_empty() => None,
+            None if self.plan.view.is_some() => {
+                let within = Within::Tokens(self.scan.tokens.clone());
+                self.scan.slice.rows_of_view(within, self.position.clone(), &mut chunk).await?
+            }
             None => self.scan.run(&self.position, &mut chunk).await?,
         };
         for core in read_cores.into_iter().flatten() {

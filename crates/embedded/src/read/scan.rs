@@ -19,7 +19,7 @@ use crate::{Embedded, storage_error};
 
 /// Rows that a core reads at a time, at most; there are similar bounds on bytes and partitions. A
 /// portion runs to its end even if the client is gone.
-const PORTION_ROWS_MAX: u32 = 5000;
+pub(super) const PORTION_ROWS_MAX: u32 = 5000;
 pub(crate) const PORTION_BYTES_MAX: usize = 256 << 10;
 pub(super) const PORTION_PARTITIONS_MAX: u32 = 10_000;
 

@@ -4,7 +4,7 @@
 //! Columns, types and keys are those of Cassandra 5.0. As there, `system`, `system_schema` and
 //! similar keyspaces count as real, with the replication class `LocalStrategy`, although their rows
 //! are created on request. Only the keyspaces in [`VIRTUAL_KEYSPACES`](engine::VIRTUAL_KEYSPACES)
-//! are shown as virtual. Features that this database lacks (functions, triggers, views, …)
+//! are shown as virtual. Features that this database lacks (functions, triggers, …)
 //! have an empty table, because drivers query it.
 
 mod layout;

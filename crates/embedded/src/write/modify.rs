@@ -206,6 +206,7 @@ impl Read {
         now_s: u32,
     ) -> RowSource<'a> {
         RowSource {
+            place: None,
             def,
             token: step.token,
             key: &step.key,
@@ -502,7 +503,15 @@ impl Embedded {
                 }
                 let open = if row.is_small() { row.open() } else { heavy(async move { row.open() }).await };
                 let key = &step.key;
-                let source = RowSource { def, token: step.token, key, row: open.as_ref(), view: None, now_s };
+                let source = RowSource {
+                    def,
+                    token: step.token,
+                    key,
+                    row: open.as_ref(),
+                    place: None,
+                    view: None,
+                    now_s,
+                };
                 if columns.find_row(&source) {
                     return Ok(open);
                 }

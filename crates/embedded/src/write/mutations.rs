@@ -15,6 +15,7 @@ use crate::bind::json::{self, JsonText};
 use crate::bind::names::TableNames;
 use crate::bind::restrict::{Purpose, Restrictions, restrict};
 use crate::bind::term::{Bind, Binder};
+use crate::index::view::ViewKeys;
 use crate::write::conditions::{Conditions, tests_rows};
 
 pub(crate) use effect::mutations;
@@ -42,6 +43,8 @@ pub(crate) struct WritePlan {
     pub(crate) json: Option<JsonText>,
     /// True if its keys have an IN.
     pub(crate) has_in: bool,
+    /// Views whose keys have a value that it may write.
+    views: Box<[ViewKeys]>,
     facts: Facts,
 }
 
@@ -182,6 +185,8 @@ pub(crate) fn timestamp_of_all(
 fn checked(mut plan: WritePlan, writes: &str) -> Result<WritePlan, Error> {
     plan.facts = plan.facts();
     plan.has_in = plan.restrictions.has_in();
+    let views = plan.def.views.iter().map(|view| ViewKeys::of(&plan.def, view));
+    plan.views = views.filter(|view| plan.ops().any(|op| view.value == Some(op.column))).collect();
     let what = match (&plan.conditions, plan.facts.counts) {
         (Some(_), true) => {
             return Err(Error::Invalid("Conditional updates are not supported on counter tables".into()));
@@ -289,6 +294,7 @@ pub(crate) fn insert(
             conditions: insert.if_not_exists.then(|| Conditions::not_exists(!marker)),
             json,
             has_in: false,
+            views: Box::default(),
             facts: Facts::default(),
         },
         "updates",
@@ -329,6 +335,7 @@ pub(crate) fn update(
             conditions,
             json: None,
             has_in: false,
+            views: Box::default(),
             facts: Facts::default(),
         },
         "updates",
@@ -403,6 +410,7 @@ pub(crate) fn delete(
             conditions,
             json: None,
             has_in: false,
+            views: Box::default(),
             facts,
         },
         "deletions",

@@ -244,7 +244,7 @@ impl Embedded {
             Ok(row) => row,
             Err(error) => return Some(Execution::Ready(Err(error))),
         };
-        if !plan.def.indexes.is_empty() || self.indexes.of(table).is_some() {
+        if plan.def.has_entries() || self.indexes.of(table).is_some() {
             let key = Bytes::from(key.into_owned());
             let changes = vec![Change::Row(row.row())];
             if let Err(error) = check_sizes(&plan.def, &changes) {

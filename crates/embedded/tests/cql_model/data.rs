@@ -166,6 +166,36 @@ impl Table {
     }
 }
 
+/// Materialized view of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) name: String,
+    /// The view as a table.
+    pub(crate) table: Table,
+    /// True if it has all columns, also those that are added later.
+    pub(crate) has_all: bool,
+}
+
+impl View {
+    pub(crate) fn create(&self) -> String {
+        let names =
+            |at: Vec<usize>| at.into_iter().map(|at| self.table.name(at).to_owned()).collect::<Vec<_>>();
+        let (partition, clustering) = (names(self.table.partition()), names(self.table.clustering()));
+        let all = names((0..self.table.columns.len()).collect()).join(", ");
+        let shown = if self.has_all { "*" } else { &all };
+        let key = partition.iter().chain(&clustering).map(|name| format!("{name} IS NOT NULL"));
+        let others: String = clustering.iter().map(|name| format!(", {name}")).collect();
+        let order = self.table.create();
+        let order = order.split_once(" WITH ").map_or(String::new(), |(_, order)| format!(" WITH {order}"));
+        format!(
+            "CREATE MATERIALIZED VIEW {} AS SELECT {shown} FROM t WHERE {} PRIMARY KEY (({}){others}){order}",
+            self.name,
+            key.collect::<Vec<_>>().join(" AND "),
+            partition.join(", "),
+        )
+    }
+}
+
 /// Change to one column.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -445,7 +475,7 @@ impl Select {
         self.group.is_some() || self.shows.iter().any(|show| matches!(show, Show::Rows | Show::Total(..)))
     }
 
-    pub(crate) fn text(&self, table: &Table, token: impl Fn(&[V]) -> i64) -> String {
+    pub(crate) fn text(&self, from: &str, table: &Table, token: impl Fn(&[V]) -> i64) -> String {
         let name = |at: usize| table.name(at);
         let shows = self.shows.iter().map(|show| match show {
             Show::Column(at) => name(*at).to_owned(),
@@ -473,7 +503,7 @@ impl Select {
         }
         relations.extend(self.rows.relations(table));
         relations.extend(self.filters.iter().map(|(at, op, v)| format!("{} {op} {}", name(*at), v.text())));
-        let mut text = format!("SELECT {}{shows} FROM t", if self.distinct { "DISTINCT " } else { "" });
+        let mut text = format!("SELECT {}{shows} FROM {from}", if self.distinct { "DISTINCT " } else { "" });
         if !relations.is_empty() {
             let _ = write!(text, " WHERE {}", relations.join(" AND "));
         }
@@ -512,6 +542,10 @@ pub(crate) enum Step {
     Index(String, String, bool),
     /// Drops all indexes of a column.
     DropIndexes(String),
+    CreateView(View),
+    DropViews,
+    /// SELECT from the view of this name.
+    SelectView(String, Select),
     Write(Write),
     /// Batch of statements; true if it is logged.
     Batch(Vec<Write>, bool),

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use testkit::Random;
 
 use crate::data::{
-    Column, If, Kind, Op, Partitions, Range, Select, Show, Step, Table, Total, Ty, V, Verb, Where, Write,
+    Column, If, Kind, Op, Partitions, Range, Select, Show, Step, Table, Total, Ty, V, Verb, View, Where,
+    Write,
 };
 
 /// Generator of a history from one seed.
@@ -13,6 +14,8 @@ pub(crate) struct Generator {
     random: Random,
     table: Table,
     added: u32,
+    views: Vec<View>,
+    created: u32,
 }
 
 /// Schema and the steps that use it.
@@ -24,16 +27,27 @@ pub(crate) struct Case {
     pub(crate) is_durable: bool,
 }
 
+/// Most views at a time.
+const VIEWS_MAX: usize = 3;
+
 /// Number of steps in a history.
 const STEPS: u64 = 60;
 
 pub(crate) fn case(seed: u64) -> Case {
-    let mut own = Generator { random: Random::new(seed), table: Table::default(), added: 0 };
+    let mut own = Generator {
+        random: Random::new(seed),
+        table: Table::default(),
+        added: 0,
+        views: Vec::new(),
+        created: 0,
+    };
     own.table = own.schema();
     let (table, is_durable) = (own.table.clone(), own.random.one_in(8));
     let cores = 1 + own.random.below(3) as usize;
     let indexed = if own.table.is_counter() { 0 } else { own.random.below(3) };
     let mut steps: Vec<Step> = (0..indexed).map(|_| own.index()).collect();
+    let viewed = if own.table.is_counter() { 0 } else { own.random.below(3) };
+    steps.extend((0..viewed).map(|_| own.view()));
     steps.extend((0..STEPS).flat_map(|_| own.steps(is_durable)));
     Case { table, steps, cores, is_durable }
 }
@@ -148,8 +162,13 @@ impl Generator {
             3 if is_durable => Step::Restart,
             4 if self.random.one_in(3) => Step::Truncate,
             5..=6 => Step::Sleep(1 + self.random.below(12) as i64),
-            7 if !self.table.is_counter() => match self.random.below(3) {
+            7 if !self.table.is_counter() => match self.random.below(5) {
                 0 => self.index(),
+                2 if self.views.len() < VIEWS_MAX => self.view(),
+                3 => {
+                    self.views.clear();
+                    Step::DropViews
+                }
                 1 => match self.index() {
                     Step::Index(name, ..) => Step::DropIndexes(name),
                     step => step,
@@ -173,14 +192,18 @@ impl Generator {
                 if all.is_empty() { self.step(is_durable) } else { Step::Batch(all, self.random.one_in(2)) }
             }
             14..=55 => Step::Write(self.write()),
+            56..=75 if !self.views.is_empty() => self.select_view(),
             _ => Step::Select(self.select()),
         }
     }
 
-    /// Returns the next step. A column is dropped after its indexes.
+    /// Returns the next step. A column is dropped after its indexes and the views.
     fn steps(&mut self, is_durable: bool) -> Vec<Step> {
         match self.step(is_durable) {
-            Step::Drop(name) => vec![Step::DropIndexes(name.clone()), Step::Drop(name)],
+            Step::Drop(name) => {
+                self.views.clear();
+                vec![Step::DropIndexes(name.clone()), Step::DropViews, Step::Drop(name)]
+            }
             step => vec![step],
         }
     }
@@ -197,6 +220,49 @@ impl Generator {
         Step::Index(name, target, self.random.one_in(2))
     }
 
+    /// Creates a view by a random order of the key, with or without one more column.
+    fn view(&mut self) -> Step {
+        let mut key: Vec<Column> = self.table.columns.clone();
+        key.retain(|column| matches!(column.kind, Kind::Partition | Kind::Clustering(_)));
+        let mut others = self.table.columns.clone();
+        others.retain(|column| column.kind == Kind::Regular && !column.ty.has_elements());
+        if !others.is_empty() && !self.random.one_in(3) {
+            let at = self.random.below(others.len() as u64) as usize;
+            key.push(others.swap_remove(at));
+        }
+        for at in (1..key.len()).rev() {
+            key.swap(at, self.random.below(at as u64 + 1) as usize);
+        }
+        let partition = 1 + self.random.below(key.len() as u64) as usize;
+        for (at, column) in key.iter_mut().enumerate() {
+            column.kind = match at < partition {
+                true => Kind::Partition,
+                false => Kind::Clustering(self.random.one_in(2)),
+            };
+        }
+        let has_statics = !self.table.of(|kind| kind == Kind::Static).is_empty();
+        let has_all = !has_statics && self.random.one_in(2);
+        for column in self.table.columns.clone() {
+            let is_other = column.kind == Kind::Regular && key.iter().all(|own| own.name != column.name);
+            if is_other && (has_all || !self.random.one_in(4)) {
+                key.push(column);
+            }
+        }
+        self.created += 1;
+        let view = View { name: format!("m{}", self.created), table: Table { columns: key }, has_all };
+        self.views.push(view.clone());
+        Step::CreateView(view)
+    }
+
+    fn select_view(&mut self) -> Step {
+        let at = self.random.below(self.views.len() as u64) as usize;
+        let View { name, table, .. } = self.views[at].clone();
+        let base = std::mem::replace(&mut self.table, table);
+        let select = self.select();
+        self.table = base;
+        Step::SelectView(name, select)
+    }
+
     fn alter(&mut self) -> Step {
         let regular = self.table.of(|kind| kind == Kind::Regular);
         if regular.len() > 1 && self.random.one_in(2) {
@@ -207,6 +273,9 @@ impl Generator {
         let ty = self.pick(&[Ty::Int, Ty::Text, Ty::Set(false), Ty::List(false)]);
         let column = Column { name: format!("w{:02}", self.added), ty, kind: Kind::Regular };
         self.table.columns.push(column.clone());
+        for view in self.views.iter_mut().filter(|view| view.has_all) {
+            view.table.columns.push(column.clone());
+        }
         Step::Add(column)
     }
 
@@ -411,7 +480,7 @@ impl Generator {
             select.rows = self.slice(by_key);
         }
         let others = self.table.of(|kind| matches!(kind, Kind::Static | Kind::Regular));
-        if self.random.one_in(4) && !self.table.is_counter() {
+        if !others.is_empty() && self.random.one_in(4) && !self.table.is_counter() {
             let at = self.pick(&others);
             let filter = self.filter(at);
             select.filters.push(filter);

@@ -31,7 +31,8 @@ fn number(name: &str) -> Option<u64> {
 /// columns by their index.
 fn shorter(server: &mut Server, case: &Case, mut failure: Failure) -> Failure {
     let is_fixed = |step: &data::Step| {
-        matches!(step, data::Step::Drop(_) | data::Step::Add(_) | data::Step::DropIndexes(_))
+        use data::Step as S;
+        matches!(step, S::Drop(_) | S::Add(_) | S::DropIndexes(_) | S::CreateView(_) | S::DropViews)
     };
     let mut steps = case.steps[..=failure.step].to_vec();
     let (mut size, mut attempts) = (steps.len().div_ceil(2), 0);

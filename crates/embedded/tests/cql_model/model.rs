@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::data::{
-    If, Kind, Op, Partitions, Select, Show, Table, Total, Ty, V, Verb, Where, Write, combinations,
+    Column, If, Kind, Op, Partitions, Select, Show, Table, Total, Ty, V, Verb, View, Where, Write,
+    combinations,
 };
 
 /// Cell, live or dead.
@@ -90,6 +91,7 @@ pub(crate) enum Answer {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Model {
     pub(crate) table: Table,
+    pub(crate) views: Vec<View>,
     partitions: BTreeMap<Vec<V>, Partition>,
     /// Number of list elements so far, which gives them their order.
     elements: i64,
@@ -174,6 +176,37 @@ type Group<'a> = Vec<(&'a Vec<V>, Option<&'a Vec<V>>)>;
 impl Model {
     pub(crate) fn new(table: Table) -> Model {
         Model { table, ..Model::default() }
+    }
+
+    /// Returns the rows of a view, as a table of its own.
+    pub(crate) fn view(&self, view: &View, now: Now) -> Model {
+        let mut rows = Model::new(view.table.clone());
+        let place = |at: usize| {
+            let is_it = |column: &Column| column.name == view.table.name(at);
+            self.table.columns.iter().position(is_it).expect("a column of the table")
+        };
+        for (key, partition) in &self.partitions {
+            for at in partition.rows.keys() {
+                let Some(seen) = self.seen(partition, at, now) else { continue };
+                let values = |columns: Vec<usize>| -> Vec<V> {
+                    let value = |own| self.show(key, Some(at), Show::Column(place(own)), now);
+                    columns.into_iter().map(value).collect()
+                };
+                let (own_key, own_at) = (values(view.table.partition()), values(view.table.clustering()));
+                if own_key.iter().chain(&own_at).any(|value| *value == V::Null) {
+                    continue;
+                }
+                let mut row = Row { marker: Some((0, None)), ..Row::default() };
+                for column in view.table.columns.iter().filter(|column| column.kind == Kind::Regular) {
+                    let cells = seen.cells(&column.name).into_iter();
+                    let own =
+                        |(path, cell): (&Path, &Cell)| ((column.name.clone(), path.clone()), cell.clone());
+                    row.cells.extend(cells.map(own));
+                }
+                rows.partitions.entry(own_key).or_default().rows.insert(own_at, row);
+            }
+        }
+        rows
     }
 
     pub(crate) fn truncate(&mut self) {

@@ -185,6 +185,18 @@ impl Server {
                 }
                 return Ok(());
             }
+            Step::CreateView(view) => {
+                model.views.push(view.clone());
+                (view.create(), None, Some(Answer::Done))
+            }
+            Step::DropViews => {
+                for view in std::mem::take(&mut model.views) {
+                    let text = format!("DROP MATERIALIZED VIEW {}", view.name);
+                    self.ask(cores, &text, None)?;
+                    trace.push(format!("{text};"));
+                }
+                return Ok(());
+            }
             Step::Flush => ("FLUSH t".to_owned(), None, Some(Answer::Done)),
             Step::Compact => ("COMPACT t".to_owned(), None, Some(Answer::Done)),
             Step::Truncate => {
@@ -201,6 +213,9 @@ impl Server {
                 let ty = ty
                     .split_once(&format!("{} ", column.name))
                     .and_then(|(_, rest)| rest.split_once(", PRIMARY"));
+                for view in model.views.iter_mut().filter(|view| view.has_all) {
+                    view.table.columns.push(column.clone());
+                }
                 let text = format!("ALTER TABLE t ADD {} {}", column.name, ty.expect("a definition").0);
                 (text, None, Some(Answer::Done))
             }
@@ -215,8 +230,14 @@ impl Server {
                 (text, None, Some(model.batch(all, now)))
             }
             Step::Select(select) => {
-                let text = select.text(&model.table, |key| model.token(key));
+                let text = select.text("t", &model.table, |key| model.token(key));
                 (text, select.page, model.select(select, now))
+            }
+            Step::SelectView(name, select) => {
+                let Some(view) = model.views.iter().find(|view| view.name == *name) else { return Ok(()) };
+                let rows = model.view(view, now);
+                let text = select.text(name, &rows.table, |key| rows.token(key));
+                (text, select.page, rows.select(select, now))
             }
         };
         let page_text = page.map(|page| format!(" -- pages of {page}")).unwrap_or_default();
@@ -224,12 +245,12 @@ impl Server {
         let found = self.ask(cores, &text, page);
         self.counts.statements += 1;
         let refused = found.as_ref().is_err_and(|error| REFUSED.iter().any(|known| error.contains(known)));
-        if refused && matches!(step, Step::Select(_)) {
+        if refused && matches!(step, Step::Select(_) | Step::SelectView(..)) {
             self.counts.refused += 1;
             return Ok(());
         }
         let Some(wanted) = wanted else { return Ok(()) };
-        if let (Ok(rows), Step::Select(_)) = (&found, step) {
+        if let (Ok(rows), Step::Select(_) | Step::SelectView(..)) = (&found, step) {
             self.counts.reads += 1;
             self.counts.rows += rows.len() as u64;
         }
@@ -258,7 +279,7 @@ fn rounded_answer(step: &Step, wanted: Answer) -> Answer {
 }
 
 fn round(step: &Step, mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    let Step::Select(select) = step else { return rows };
+    let (Step::Select(select) | Step::SelectView(_, select)) = step else { return rows };
     for row in &mut rows {
         for (cell, show) in row.iter_mut().zip(&select.shows) {
             if let (Show::WriteTime(_), Ok(us)) = (show, cell.parse::<i64>()) {

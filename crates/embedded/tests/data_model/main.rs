@@ -16,3 +16,4 @@ mod relations;
 mod scenario;
 mod user_types;
 mod vectors;
+mod views;

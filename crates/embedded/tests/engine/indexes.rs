@@ -9,11 +9,11 @@ use testkit::{Folder, KEYSPACE, Setup, close_engines, engine, texts};
 
 /// Opens the folder on some cores and runs the statements. Returns the rows of the last one as
 /// text. Without `closes` the server ends as in a crash.
-fn session(dir: &Path, cores: usize, closes: bool, statements: &'static [&'static str]) -> String {
+pub(crate) fn session(dir: &Path, cores: usize, closes: bool, statements: &'static [&'static str]) -> String {
     session_at(dir, cores, closes, None, statements)
 }
 
-fn session_at(
+pub(crate) fn session_at(
     dir: &Path,
     cores: usize,
     closes: bool,

@@ -15,4 +15,5 @@ mod scrub;
 mod selectors;
 mod statements;
 mod task_tables;
+mod views;
 mod wide;

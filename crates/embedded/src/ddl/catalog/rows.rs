@@ -34,10 +34,18 @@ pub(super) const FORMAT_VERSION: u8 = 1;
 /// would write rows without entries.
 const FORMAT_WITH_INDEXES: u8 = 2;
 
+/// The same for a schema with materialized views.
+const FORMAT_WITH_VIEWS: u8 = 3;
+
 /// Returns the format of the rows of a schema.
 pub(super) fn format_of(schema: &Schema) -> u8 {
-    let mut tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    if tables.any(|def| !def.indexes.is_empty()) { FORMAT_WITH_INDEXES } else { FORMAT_VERSION }
+    let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let needed = tables.map(|def| match (def.indexes.is_empty(), def.views.is_empty()) {
+        (_, false) => FORMAT_WITH_VIEWS,
+        (false, true) => FORMAT_WITH_INDEXES,
+        (true, true) => FORMAT_VERSION,
+    });
+    needed.max().unwrap_or(FORMAT_VERSION)
 }
 
 /// Row to write: its clustering key, and its value or `None` to delete it.
@@ -191,10 +199,13 @@ pub(super) fn parse(view: &PartitionView) -> Result<Option<(Schema, i64)>, Error
                 schema.version = Uuid::from_slice(value).map_err(|error| damaged(&error))?;
                 versioned = true;
             }
-            b'f' if value == [FORMAT_VERSION] || value == [FORMAT_WITH_INDEXES] => {}
+            b'f' if [FORMAT_VERSION, FORMAT_WITH_INDEXES, FORMAT_WITH_VIEWS]
+                .map(|f| [f])
+                .iter()
+                .any(|f| value == f) => {}
             b'f' => {
                 return Err(Error::Server(format!(
-                    "the stored schema has format version {}, expected at most {FORMAT_WITH_INDEXES}; start the \
+                    "the stored schema has format version {}, expected at most {FORMAT_WITH_VIEWS}; start the \
                      version of the server that wrote it",
                     value.first().unwrap_or(&0)
                 )));

@@ -12,8 +12,8 @@ use schema::{
 };
 use uuid::Uuid;
 
-use super::step::{DefinitionStep, changed, no_keyspace, plain};
-use super::tables::put_table;
+use super::step::{DefinitionStep, changed, no_keyspace, plain, put_table};
+use super::view_checks;
 use crate::bind::restrict::with_duration;
 
 /// Class name of indexes without a class.
@@ -36,6 +36,11 @@ pub(super) fn create(
     let keyspace = keyspace_of(create, used)?;
     let Some(found) = schema.keyspaces.get(&keyspace) else { return Err(no_keyspace(&keyspace)) };
     let Some(table) = found.tables.get(&create.table.name) else {
+        view_checks::check_no_view(
+            found,
+            &create.table.name,
+            "Secondary indexes on materialized views aren't supported",
+        )?;
         return invalid(format!("Table '{}' doesn't exist", create.table.name));
     };
     let is_taken =

@@ -1,10 +1,11 @@
 //! Effect of a definition statement, and what the statements on keyspaces, tables and types share.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql::ast::OptionValue;
 use engine::{Error, Schema, SchemaChange, SchemaTarget};
-use schema::TableDef;
+use schema::{DefinitionError, TableDef};
 use uuid::Uuid;
 
 /// Effect of a definition statement.
@@ -56,6 +57,32 @@ pub(crate) fn no_keyspace(name: &str) -> Error {
 /// Returns the error for a missing table.
 pub(crate) fn no_table(keyspace: &str, name: &str) -> Error {
     Error::Invalid(format!("table {keyspace}.{name} does not exist"))
+}
+
+/// Returns the error for a definition that is not valid.
+pub(super) fn refused(error: DefinitionError) -> Error {
+    match error {
+        DefinitionError::BadTableName { .. } => Error::Config(error.to_string()),
+        error => Error::Invalid(error.to_string()),
+    }
+}
+
+/// Returns the tables of a keyspace, to change them.
+pub(super) fn tables_mut<'a>(
+    schema: &'a mut Schema,
+    keyspace: &str,
+) -> Result<&'a mut BTreeMap<String, Arc<TableDef>>, Error> {
+    match schema.keyspaces.get_mut(keyspace) {
+        Some(found) => Ok(&mut Arc::make_mut(found).tables),
+        None => Err(no_keyspace(keyspace)),
+    }
+}
+
+/// Replaces a table of the schema.
+pub(super) fn put_table(schema: &mut Schema, def: TableDef) -> Result<(), Error> {
+    let keyspace = def.keyspace.clone();
+    tables_mut(schema, &keyspace)?.insert(def.name.clone(), Arc::new(def));
+    Ok(())
 }
 
 /// Formats an option's value as in the schema tables.

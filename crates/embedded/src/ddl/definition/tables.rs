@@ -1,15 +1,15 @@
 //! CREATE, ALTER and DROP TABLE.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use cql::ast;
 use engine::{Error, Schema, SchemaTarget};
-use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, DefinitionError, TableDef, TableOptions};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, TableOptions};
 
-use super::step::{DefinitionStep, changed, no_keyspace};
+use super::step::{DefinitionStep, changed, refused, tables_mut};
 use super::types::{has_open_field, resolve};
-use super::{dropped, indexes, masks, table_options};
+use super::{dropped, indexes, masks, table_options, view_checks};
 
 /// Creates a table. Its identity is the version of the schema.
 pub(super) fn create(
@@ -29,6 +29,10 @@ pub(super) fn create(
         let error = Error::AlreadyExists { keyspace: keyspace.to_owned(), table: name };
         return if create.if_not_exists { Ok(None) } else { Err(error) };
     }
+    if schema.view(keyspace, &name).is_some() {
+        let error = Error::AlreadyExists { keyspace: keyspace.to_owned(), table: name };
+        return if create.if_not_exists { Ok(None) } else { Err(error) };
+    }
     let def = new_table(&schema, create, keyspace)?;
     tables_mut(&mut schema, keyspace)?.insert(name.clone(), Arc::new(def));
     changed(schema, "CREATED", SchemaTarget::Table, keyspace, &name)
@@ -42,6 +46,11 @@ pub(super) fn alter(
     now_us: i64,
 ) -> Result<Option<DefinitionStep>, Error> {
     let Some(table) = schema.table(keyspace, &alter.table.name) else {
+        let text = "Cannot use ALTER TABLE on a materialized view; use ALTER MATERIALIZED VIEW instead";
+        schema
+            .keyspaces
+            .get(keyspace)
+            .map_or(Ok(()), |k| view_checks::check_no_view(k, &alter.table.name, text))?;
         return if alter.if_exists { Ok(None) } else { missing(keyspace, &alter.table.name) };
     };
     let mut def = TableDef::clone(table);
@@ -59,6 +68,17 @@ pub(super) fn drop(
     drop: &ast::DropObject,
     keyspace: &str,
 ) -> Result<Option<DefinitionStep>, Error> {
+    let text = "Cannot use DROP TABLE on a materialized view. Please use DROP MATERIALIZED VIEW instead.";
+    schema
+        .keyspaces
+        .get(keyspace)
+        .map_or(Ok(()), |k| view_checks::check_no_view(k, &drop.name.name, text))?;
+    if schema.table(keyspace, &drop.name.name).is_some_and(|def| !def.views.is_empty()) {
+        // As in Cassandra, the text names the keyspace.
+        return Err(Error::Invalid(format!(
+            "Cannot drop a table when materialized views still depend on it ({keyspace})"
+        )));
+    }
     let gone = match schema.keyspaces.contains_key(keyspace) {
         true => tables_mut(&mut schema, keyspace)?.remove(&drop.name.name),
         false => None,
@@ -82,33 +102,9 @@ fn shown(name: &ast::QualifiedName) -> String {
     }
 }
 
-fn refused(error: DefinitionError) -> Error {
-    match error {
-        DefinitionError::BadTableName { .. } => Error::Config(error.to_string()),
-        error => Error::Invalid(error.to_string()),
-    }
-}
-
 /// Returns the error of definitions for a missing table. Statements about data have another one.
 fn missing<T>(keyspace: &str, table: &str) -> Result<T, Error> {
     Err(Error::Invalid(format!("Table '{keyspace}.{table}' doesn't exist")))
-}
-
-fn tables_mut<'a>(
-    schema: &'a mut Schema,
-    keyspace: &str,
-) -> Result<&'a mut BTreeMap<String, Arc<TableDef>>, Error> {
-    match schema.keyspaces.get_mut(keyspace) {
-        Some(found) => Ok(&mut Arc::make_mut(found).tables),
-        None => Err(no_keyspace(keyspace)),
-    }
-}
-
-/// Replaces a table of the schema.
-pub(super) fn put_table(schema: &mut Schema, def: TableDef) -> Result<(), Error> {
-    let keyspace = def.keyspace.clone();
-    tables_mut(schema, &keyspace)?.insert(def.name.clone(), Arc::new(def));
-    Ok(())
 }
 
 fn new_table(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Result<TableDef, Error> {
@@ -268,10 +264,14 @@ fn alter_table(
             let timestamp = timestamp.as_ref().map(dropped::timestamp).transpose()?;
             for name in columns {
                 indexes::check_free(def, name, "drop")?;
+                view_checks::check_drop(def, name)?;
                 dropped::drop(def, name, *if_exists, timestamp, now_us)?;
             }
         }
-        ast::TableChange::Rename { columns, .. } => rename(def, columns)?,
+        ast::TableChange::Rename { columns, .. } => {
+            rename(def, columns)?;
+            view_checks::rename(def, columns)?;
+        }
         ast::TableChange::Mask { if_exists, column, mask } => match (def.column(column), mask) {
             (Some(_), Some(mask)) => set_mask(def, column, mask)?,
             (Some((_, column)), None) => {
@@ -289,6 +289,7 @@ fn alter_table(
         ast::TableChange::With(properties) => {
             table_options::check_altered(properties)?;
             table_options::set(def, &properties.options)?;
+            view_checks::check_base(def)?;
         }
         ast::TableChange::Type { .. } => {
             return Err(Error::Invalid("Altering column types is no longer supported".into()));

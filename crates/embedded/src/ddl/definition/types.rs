@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cql::ast::{self, QualifiedName, TypeChange, TypeName};
 use engine::{Error, Schema, SchemaTarget};
 use schema::types::ClassError;
-use schema::{ColumnDef, ColumnKind, CqlType, IndexDef, TableDef, UdtType};
+use schema::{ColumnDef, ColumnKind, CqlType, IndexDef, TableDef, UdtType, ViewDef};
 
 use super::step::{DefinitionStep, changed, no_keyspace};
 
@@ -97,15 +97,19 @@ pub(super) fn alter(
             }
             let has_index = |def: &&Arc<TableDef>| {
                 let of = |index: &IndexDef| def.column(&index.column).is_some_and(|(_, c)| uses(&c.ty));
-                def.indexes.iter().any(of)
+                let in_view_key = |view: &ViewDef| {
+                    let is_key = |column: &&ColumnDef| view.key_kind(column.id).is_some();
+                    def.columns.iter().filter(is_key).any(|column| uses(&column.ty))
+                };
+                def.indexes.iter().any(of) || def.views.iter().any(in_view_key)
             };
             let mut indexed = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
             if !udt.is_extensible
                 && let Some(def) = indexed.find(has_index)
             {
                 return invalid(format!(
-                    "{adding} an earlier version has made it without an end, and an index of table {} has values of \
-                     it: drop the index first",
+                    "{adding} an earlier version has made it without an end, and an index or view of table {} has \
+                     values of it: drop that first",
                     def.name
                 ));
             }

@@ -119,7 +119,14 @@ fn filled() -> Vec<Layout> {
             ],
             rows::types,
         ),
+        real("views", 1, &of_views(), rows::views),
     ]
+}
+
+fn of_views() -> Vec<(&'static str, &'static str)> {
+    let mut columns = vec![("keyspace_name", "text"), ("view_name", "text")];
+    columns.extend(view_columns());
+    columns
 }
 
 /// Returns tables of objects that do not exist here, or that are not recorded.
@@ -155,12 +162,11 @@ fn always_empty() -> Vec<Layout> {
             ],
         ),
         empty("triggers", &["table_name", "trigger_name"], &[("options", TEXT_MAP)]),
-        empty("views", &["view_name"], &view_columns()),
     ]
 }
 
 /// Returns the columns of a view: the options of a table, except for its flags, and the base table.
-fn view_columns() -> Vec<(&'static str, &'static str)> {
+pub(super) fn view_columns() -> Vec<(&'static str, &'static str)> {
     let mut columns = vec![
         ("base_table_id", "uuid"),
         ("base_table_name", "text"),

@@ -12,6 +12,7 @@ use schema::{
     TableDef, UdtType, value,
 };
 
+use super::layout::view_columns;
 use super::options::{self, text_map};
 
 /// A row: one cell per column.
@@ -85,7 +86,7 @@ pub(super) fn tables(snapshot: &Snapshot) -> RowChunks {
 }
 
 pub(super) fn columns(snapshot: &Snapshot) -> RowChunks {
-    Box::new(real_defs(snapshot).flat_map(column_rows))
+    Box::new(with_views(snapshot).flat_map(column_rows))
 }
 
 pub(super) fn types(snapshot: &Snapshot) -> RowChunks {
@@ -156,6 +157,62 @@ fn real_defs(snapshot: &Snapshot) -> impl Iterator<Item = Arc<TableDef>> + use<>
     })
 }
 
+/// Returns the views of the engine with their base tables, by name.
+fn all_views(snapshot: &Snapshot) -> impl Iterator<Item = (Arc<TableDef>, usize)> + use<> {
+    let of_table = |def: &Arc<TableDef>| (0..def.views.len()).map(|at| (def.clone(), at)).collect::<Vec<_>>();
+    let tables = snapshot.schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let mut views: Vec<_> = tables.filter(|def| !def.views.is_empty()).flat_map(of_table).collect();
+    views.sort_by(|a, b| view_name(a).cmp(&view_name(b)));
+    views.into_iter()
+}
+
+fn view_name((def, at): &(Arc<TableDef>, usize)) -> (&str, &str) {
+    (&def.keyspace, &def.views[*at].name)
+}
+
+/// Returns the tables that count as real, and the views as tables.
+fn with_views(snapshot: &Snapshot) -> impl Iterator<Item = Arc<TableDef>> + use<> {
+    let mut views = all_views(snapshot).peekable();
+    let mut tables = real_defs(snapshot).peekable();
+    std::iter::from_fn(move || {
+        let is_first = match (views.peek(), tables.peek()) {
+            (Some(view), Some(table)) => view_name(view) < name_of(table),
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        match is_first {
+            true => views.next().map(|(def, at)| Arc::new(def.views[at].table(&def))),
+            false => tables.next(),
+        }
+    })
+}
+
+pub(super) fn views(snapshot: &Snapshot) -> RowChunks {
+    let defaults = snapshot.option_defaults.clone();
+    Box::new(all_views(snapshot).flat_map(move |(def, at)| {
+        let defaults = defaults.clone();
+        let view = &def.views[at];
+        let bytes = view.options.comment.len() + view.where_clause.len();
+        row_of(bytes, move || view_row(&def, at, &defaults))
+    }))
+}
+
+fn view_row(base: &TableDef, at: usize, defaults: &[Option<Bytes>]) -> SchemaRow {
+    let view = &base.views[at];
+    let shown = view.table(base);
+    let options: BTreeMap<&str, Option<Bytes>> =
+        options::ALL.iter().map(|option| option.name).zip(options::cells(&shown, defaults)).collect();
+    let cell = |name: &str| match name {
+        "base_table_id" => Some(Bytes::copy_from_slice(base.id.as_bytes())),
+        "base_table_name" => text(&base.name),
+        "include_all_columns" => Some(Bytes::copy_from_slice(&[u8::from(view.others.is_none())])),
+        "where_clause" => text(&view.where_clause),
+        name => options.get(name).cloned().flatten(),
+    };
+    let key = [text(&base.keyspace), text(&view.name)];
+    key.into_iter().chain(view_columns().into_iter().map(|(name, _)| cell(name))).collect()
+}
+
 fn name_of(def: &TableDef) -> (&str, &str) {
     (&def.keyspace, &def.name)
 }
@@ -194,7 +251,7 @@ fn column_rows(def: Arc<TableDef>) -> impl Iterator<Item = Vec<SchemaRow>> {
 }
 
 pub(super) fn column_masks(snapshot: &Snapshot) -> RowChunks {
-    Box::new(real_defs(snapshot).filter(|def| !def.masks.is_empty()).map(|def| {
+    Box::new(with_views(snapshot).filter(|def| !def.masks.is_empty()).map(|def| {
         let mut masked: Vec<&ColumnDef> =
             def.columns.iter().filter(|column| def.masks.contains_key(&column.id)).collect();
         masked.sort_by(|a, b| a.name.cmp(&b.name));

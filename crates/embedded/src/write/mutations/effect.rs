@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use engine::{Error, Request, Value};
-use storage::{Change, Deletion, Draft, Expiry, Liveness, Mutation, RowBuilder, TableId};
+use storage::{Change, Deletion, Draft, EncodedRow, Expiry, Liveness, Mutation, RowBuilder, TableId};
 
 use super::{Act, WritePlan};
 use crate::bind::change::{self, Before, ColumnOp, Moment};
@@ -13,6 +13,7 @@ use crate::bind::elements::ListPaths;
 use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, clustering_keys, clustering_ranges, partition_keys};
 use crate::bind::term::Given;
+use crate::index::entry::Place;
 use crate::index::size::check_sizes;
 use crate::write::conditions::{Conditions, ReadColumns};
 use crate::write::times::Times;
@@ -78,7 +79,27 @@ impl WritePlan {
             unreachable!("a write with one key sets columns")
         };
         let at = moment(self, values, request, times)?;
-        Ok(row_of(key, &[], *marker, regulars, values, &at, &Before::new())?.draft())
+        let row = row_of(key, &[], *marker, regulars, values, &at, &Before::new())?.draft();
+        if !self.views.is_empty() {
+            self.check_view_keys(key, &row.row())?;
+        }
+        Ok(row)
+    }
+
+    /// Checks that values of a row can be in the keys of the table's views.
+    fn check_view_keys(&self, key: &[u8], row: &EncodedRow) -> Result<(), Error> {
+        let place = Place { token: 0, key, row: Some(row.clustering()) };
+        for cell in row.cells() {
+            let Some(value) = cell.value() else { continue };
+            for view in self.views.iter().filter(|view| view.is_keyed_by(&cell)) {
+                view.checked_entry(&self.def, place, Some(value)).map_err(|text| {
+                    let column = self.def.columns.iter().find(|column| column.id == cell.column);
+                    let column = column.map_or("", |column| column.name.as_str());
+                    Error::Invalid(format!("{text} (column {column}, which is in the key of a view)"))
+                })?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -115,6 +136,7 @@ impl WritePlan {
     ) -> Result<Vec<Change>, Error> {
         let at = moment(self, values, request, times)?;
         let mut changes = Vec::with_capacity(1);
+        let partition = &key[..];
         // Without clustering columns the row is the only one of its partition.
         let own = |row: &[u8]| if row.is_empty() { key.clone() } else { Bytes::new() };
         match &self.act {
@@ -127,9 +149,11 @@ impl WritePlan {
                 if *marker || !regulars.is_empty() {
                     for_each_row(self, values, |row| {
                         let (key, seen) = (own(row), before(Some(row)));
-                        changes.push(Change::Row(
-                            row_of(&key, row, *marker, regulars, values, &at, &seen)?.finish(),
-                        ));
+                        let new = row_of(&key, row, *marker, regulars, values, &at, &seen)?.finish();
+                        if !self.views.is_empty() {
+                            self.check_view_keys(partition, &new)?;
+                        }
+                        changes.push(Change::Row(new));
                         Ok(())
                     })?;
                 }

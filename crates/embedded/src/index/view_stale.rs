@@ -1,0 +1,76 @@
+//! Removal of entries of views whose rows have another key now. It is exact, as for indexes: see
+//! the head of [`crate::index`].
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use schema::token;
+use storage::{Change, Deletion, Mutation, Pick, RowBuilder, RowView, StorageError, TableId};
+
+use crate::Embedded;
+use crate::index::entry::Place;
+use crate::index::view::{ViewEntry, ViewSource};
+
+/// Entry without a row, and the partition of the view that it is in.
+pub(crate) type StaleEntry = (Bytes, ViewEntry);
+
+/// Work units of checking an entry: a point read.
+const ENTRY_UNITS: u32 = 5;
+
+impl ViewSource {
+    /// Returns true if a live row of the base, which an entry names, has the key of the entry.
+    pub(crate) fn has(&self, key: &[u8], entry: &ViewEntry, row: &RowView) -> bool {
+        let value = self.keys.value.and_then(|id| row.cell(id)).and_then(|cell| cell.value());
+        let place = Place { token: entry.token, key: &entry.key, row: Some(&entry.row) };
+        let current = self.keys.entry(&self.base, place, value);
+        current.is_some_and(|(partition, clustering)| partition == key && entry.is_of(&clustering))
+    }
+}
+
+impl Embedded {
+    /// Checks entries of a view in the background, and removes those that are stale.
+    pub(crate) fn check_view_entries(self: &Rc<Self>, view: &Arc<ViewSource>, entries: Vec<StaleEntry>) {
+        if entries.is_empty() || self.shard.refuses_writes() {
+            return;
+        }
+        let (engine, view) = (self.clone(), view.clone());
+        let work = async move {
+            // An error leaves the entries to the next reader.
+            drop(engine.remove_from_view(&view, entries).await);
+        };
+        lanes::spawn(lanes::current_group(), work).detach();
+    }
+
+    async fn remove_from_view(
+        &self,
+        view: &ViewSource,
+        entries: Vec<StaleEntry>,
+    ) -> Result<(), StorageError> {
+        let timestamp = self.removal_timestamp();
+        let now_s = self.timestamps.next().now_s;
+        let base = TableId(view.base.data_id().as_u128());
+        let mut mutations = Vec::new();
+        for (key, entry) in entries {
+            let pick = Pick { columns: None, bypass_cache: false };
+            let read = self.shard.read_row(base, entry.token, &entry.key, &entry.row, pick, now_s);
+            let row = read.wait().await?;
+            if !row.is_some_and(|row| view.has(&key, &entry, &row)) {
+                let mut removed = RowBuilder::new(&[], &entry.clustering, timestamp);
+                removed.deletion(Some(Deletion { timestamp, deleted_at_s: now_s }));
+                let (token, changes) = (token::token(&key), vec![Change::Row(removed.finish())]);
+                mutations.push(Mutation { table: view.keys.data, token, key, changes });
+            }
+            if lanes::spend(ENTRY_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        if mutations.is_empty() {
+            return Ok(());
+        }
+        self.timestamps.keep_floor(&self.shard)?;
+        // Readers do not wait for the log: an entry that is back after a crash is stale again.
+        drop(self.shard.apply(mutations)?);
+        Ok(())
+    }
+}
