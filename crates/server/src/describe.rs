@@ -130,6 +130,8 @@ enum Item {
     Type(Arc<UdtType>),
     /// An index of a table, by its number.
     Index(Arc<TableDef>, usize),
+    /// A view of a table, by its number.
+    View(Arc<TableDef>, usize),
     /// Roles, grants and levels.
     Access(Box<AccessSchema>),
 }
@@ -167,6 +169,7 @@ impl Item {
             Item::OwnKeyspace(_) => Box::new(std::iter::once(1)),
             Item::Type(udt) => Box::new(std::iter::once(of_type(udt))),
             Item::Index(..) => Box::new(std::iter::once(1)),
+            Item::View(def, _) => Box::new(std::iter::once(of_table(def))),
             // Their number has no small bound.
             Item::Access(_) => Box::new(std::iter::once(INLINE_PARTS + 1)),
         }
@@ -195,6 +198,7 @@ impl Item {
             })),
             Item::Table(def) => Box::new(table_elements(def, with_internals)),
             Item::Index(def, at) => Box::new(std::iter::once(index_element(def, *at))),
+            Item::View(def, at) => Box::new(std::iter::once(view_element(def, *at, with_internals))),
             Item::OwnTable(def) => Box::new(std::iter::once(table_element(def, Text::OwnTable(def)))),
             Item::Type(udt) => Box::new(std::iter::once(type_element(udt))),
             Item::Access(access) => Box::new(access.statements().map(|statement| Element {
@@ -247,7 +251,7 @@ impl Described {
             DescribeTarget::Function(name) => return Err(self.not_found("User defined function", name)),
             DescribeTarget::Aggregate(name) => return Err(self.not_found("User defined aggregate", name)),
             DescribeTarget::Index(name) => vec![self.index(name, check)?],
-            DescribeTarget::MaterializedView(name) => return Err(self.not_found("Materialized view", name)),
+            DescribeTarget::MaterializedView(name) => vec![self.view(name, check)?],
             DescribeTarget::Named(name) => self.named(name, check)?,
         };
         Ok(Targets::Items(items))
@@ -389,6 +393,16 @@ impl Described {
         })
     }
 
+    fn view(&self, name: &QualifiedName, check: &Check<'_>) -> Result<Item, Error> {
+        let keyspace = self.keyspace_of(name).ok_or_else(no_keyspace)?;
+        check(keyspace)?;
+        let Some((base, view)) = self.schema.view(keyspace, &name.name) else {
+            return Err(self.not_found("Materialized view", name));
+        };
+        let at = base.views.iter().position(|other| other.name == view.name).unwrap_or_default();
+        Ok(Item::View(base.clone(), at))
+    }
+
     fn user_type(&self, name: &QualifiedName, check: &Check<'_>) -> Result<Item, Error> {
         let keyspace = self.keyspace_of(name).ok_or_else(no_keyspace)?;
         check(keyspace)?;
@@ -409,7 +423,7 @@ impl Described {
             // The role sees the keyspace, or there is no keyspace to search.
             Err(_) => {}
         }
-        if let Ok(item) = self.index(name, check) {
+        if let Ok(item) = self.index(name, check).or_else(|_| self.view(name, check)) {
             return Ok(vec![item]);
         }
         match self.keyspace_of(name) {
@@ -493,10 +507,16 @@ fn type_element(udt: &UdtType) -> Element<'_> {
     Element { keyspace: &udt.keyspace, kind: "type", name: (&*udt.name).into(), text: Text::Type(udt) }
 }
 
-/// Returns the rows of a table and of its indexes.
+/// Returns the rows of a table, of its indexes and of its views.
 fn table_elements(def: &TableDef, with_internals: bool) -> impl Iterator<Item = Element<'_>> {
     let indexes = (0..def.indexes.len()).map(|at| index_element(def, at));
-    std::iter::once(table_element(def, Text::Table { def, with_internals })).chain(indexes)
+    let views = (0..def.views.len()).map(move |at| view_element(def, at, with_internals));
+    std::iter::once(table_element(def, Text::Table { def, with_internals })).chain(indexes).chain(views)
+}
+
+fn view_element(base: &TableDef, at: usize, with_internals: bool) -> Element<'_> {
+    let (name, text) = ((&*base.views[at].name).into(), Text::View { base, at, with_internals });
+    Element { keyspace: &base.keyspace, kind: "materialized_view", name, text }
 }
 
 fn index_element(def: &TableDef, at: usize) -> Element<'_> {

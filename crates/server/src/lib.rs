@@ -67,6 +67,7 @@ mod trace;
 mod trace_tables;
 mod unacked;
 mod values;
+mod view_status;
 mod watch;
 
 pub use config::{ServerConfig, largest_request_bytes};

@@ -12,7 +12,9 @@ use crate::core::ServerShared;
 use crate::fleet::Ring;
 use crate::options::{CQL_VERSION, PARTITIONER};
 use crate::sessions::Sessions;
-use crate::{clients, guardrails, level_usage, memory, nodes, running, system_views, trace_tables};
+use crate::{
+    clients, guardrails, level_usage, memory, nodes, running, system_views, trace_tables, view_status,
+};
 
 /// Cassandra version announced to clients. Drivers choose the tables to read by it, and cqlsh then
 /// leaves DESCRIBE to the server.
@@ -40,6 +42,7 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
     registry.add(level_usage::table(core));
     registry.add_rows(memory::table(sessions));
     registry.add(guardrails::table(core));
+    registry.add(view_status::table(core));
     if let Some(front) = &core.front {
         registry.add(nodes::table(front));
     }

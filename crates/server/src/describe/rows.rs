@@ -40,6 +40,12 @@ pub(super) enum Text<'a> {
     Type(&'a UdtType),
     /// An index of a table, by its number.
     Index(&'a TableDef, usize),
+    /// A view of a table, by its number.
+    View {
+        base: &'a TableDef,
+        at: usize,
+        with_internals: bool,
+    },
     /// The statement itself.
     Statement(String),
 }
@@ -56,6 +62,9 @@ impl Text<'_> {
             Text::OwnTable(def) => cql::create_table(def),
             Text::Type(udt) => cql::create_type(udt),
             Text::Index(def, at) => cql::create_index(def, &def.indexes[*at]),
+            Text::View { base, at, with_internals } => {
+                cql::create_view(base, &base.views[*at], *with_internals)
+            }
             Text::Statement(text) => text.clone(),
         })
     }
