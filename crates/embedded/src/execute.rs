@@ -107,6 +107,7 @@ impl Engine for Embedded {
     fn metrics(&self) -> Vec<Measure> {
         let mut all = crate::system::metrics::of(&self.shard.stats());
         all.extend(self.indexes.sweeps.metrics());
+        all.extend(crate::index::metrics::of(&self.indexes));
         all
     }
 }

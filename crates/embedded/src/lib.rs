@@ -93,6 +93,7 @@ impl Embedded {
         Box::pin(async move {
             let is_durable = options.dir.is_some();
             let core = options.shard;
+            let graph_bytes_max = options.cache_bytes;
             let (shards, event_sink, dir) = (options.shards, options.event_sink.clone(), options.dir.clone());
             let (clock, batches) = match lanes::current_core() {
                 0 => (Arc::new(Clock::new(wall)), Arc::default()),
@@ -147,12 +148,14 @@ impl Embedded {
                 .configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
             let indexed = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
             let indexed: Vec<_> = indexed.filter(|def| def.has_entries()).cloned().collect();
+            embedded.indexes.graph_bytes_max.set(graph_bytes_max);
             embedded.indexes.adopt(&schema, &indexed);
             embedded.resume_sweeps();
             embedded.add_schema_tables();
             system::task_tables::register(&embedded);
             embedded.drop_leftovers(&schema);
             ENGINES.set(Rc::new(Rc::downgrade(&embedded)));
+            embedded.start_graphs();
             if lanes::current_core() + 1 == shards as usize {
                 for core in 0..shards as usize {
                     lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;

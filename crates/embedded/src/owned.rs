@@ -142,6 +142,7 @@ pub(crate) struct OwnedRequest {
     pub(crate) timestamp_us: Option<i64>,
     pub(crate) now_s: Option<u32>,
     serial: bool,
+    consistency: &'static str,
     viewer: Option<Arc<dyn Viewer>>,
 }
 
@@ -157,6 +158,7 @@ impl OwnedRequest {
             timestamp_us: request.timestamp_us,
             now_s: request.now_s,
             serial: request.serial,
+            consistency: request.consistency,
             viewer: request.viewer.cloned(),
         }
     }
@@ -178,6 +180,7 @@ impl OwnedRequest {
             timestamp_us: self.timestamp_us,
             now_s: self.now_s,
             serial: self.serial,
+            consistency: self.consistency,
             viewer: self.viewer.as_ref(),
         }
     }

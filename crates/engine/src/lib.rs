@@ -56,7 +56,7 @@ pub use virtual_table::{
     ChunkedSource, LaterMeasures, LaterRows, Registry, RowChunks, RowSource, StreamedRows, VIRTUAL_KEYSPACES,
     VirtualRow, VirtualSource, VirtualTable, is_of_server,
 };
-pub use warnings::{Collect, Warnings, Within};
+pub use warnings::{Collect, Notice, Warnings, Within};
 
 /// Bound value of a request, as sent by the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +134,9 @@ pub struct Request<'a> {
     /// True for a read at SERIAL or LOCAL_SERIAL. It returns durable data only, so that no crash
     /// takes back what it returned.
     pub serial: bool,
+    /// Consistency level, by its name in CQL. There is one copy of the data: it changes the answers
+    /// of `serial` requests alone.
+    pub consistency: &'static str,
     /// Rights of the role that reads virtual tables. `None` returns all rows and is for the server
     /// itself.
     pub viewer: Option<&'a Arc<dyn Viewer>>,
@@ -151,6 +154,7 @@ impl Request<'_> {
         timestamp_us: None,
         now_s: None,
         serial: false,
+        consistency: "ONE",
         viewer: None,
     };
 }

@@ -23,9 +23,55 @@ use crate::{Guardrail, Guardrails};
 /// Most warnings in one answer.
 const WARNINGS_MAX: usize = 3;
 
-/// Guardrails whose warn threshold a request exceeded, each with the highest value.
+/// Most warnings of other kinds in one answer.
+const NOTICES_MAX: usize = 2;
+
+/// Warning that is not about a guardrail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// The nearest rows to a vector come in one page, though the page size is below the LIMIT.
+    PageBelowLimit {
+        /// Requested rows per page.
+        page: u32,
+        /// The LIMIT.
+        limit: u32,
+    },
+    /// They are read at another consistency level than this one.
+    Downgraded(&'static str),
+}
+
+impl Notice {
+    /// Records the warning for the request that this thread works on.
+    #[cold]
+    pub fn note(self) {
+        let mut recorded = RECORDED.get();
+        recorded.add_notice(self);
+        RECORDED.set(recorded);
+    }
+
+    /// Returns Cassandra's text.
+    fn text(self) -> String {
+        match self {
+            Notice::PageBelowLimit { page, limit } => format!(
+                "Top-K queries do not support paging and the page size is set to {page}, which is less than LIMIT \
+                 {limit}. The page size has been set to {limit} to match the LIMIT."
+            ),
+            Notice::Downgraded(level) => format!(
+                "Top-K queries can only be run with consistency level ONE / LOCAL_ONE / NODE_LOCAL. Consistency level \
+                 {level} was requested. Downgrading the consistency level to {}.",
+                if level.starts_with("LOCAL_") { "LOCAL_ONE" } else { "ONE" }
+            ),
+        }
+    }
+}
+
+/// Guardrails whose warn threshold a request exceeded, each with the highest value, and warnings of
+/// other kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Warnings([Option<(Guardrail, u64)>; WARNINGS_MAX]);
+pub struct Warnings {
+    guardrails: [Option<(Guardrail, u64)>; WARNINGS_MAX],
+    notices: [Option<Notice>; NOTICES_MAX],
+}
 
 thread_local! {
     /// Warnings of the request that this thread works on.
@@ -34,7 +80,7 @@ thread_local! {
 
 impl Warnings {
     /// No warnings.
-    pub const NONE: Warnings = Warnings([None; WARNINGS_MAX]);
+    pub const NONE: Warnings = Warnings { guardrails: [None; WARNINGS_MAX], notices: [None; NOTICES_MAX] };
 
     /// Starts a request without warnings.
     pub fn begin() {
@@ -51,7 +97,8 @@ impl Warnings {
     pub fn give(self) {
         if !self.is_empty() {
             let mut recorded = RECORDED.get();
-            self.0.iter().flatten().for_each(|(guardrail, value)| recorded.add(*guardrail, *value));
+            self.guardrails.iter().flatten().for_each(|(guardrail, value)| recorded.add(*guardrail, *value));
+            self.notices.into_iter().flatten().for_each(|notice| recorded.add_notice(notice));
             RECORDED.set(recorded);
         }
     }
@@ -79,21 +126,32 @@ impl Warnings {
     fn add(&mut self, guardrail: Guardrail, value: u64) {
         let is_free_or_same =
             |recorded: &Option<(Guardrail, u64)>| recorded.is_none_or(|(of, _)| of == guardrail);
-        if let Some(entry) = self.0.iter_mut().find(|recorded| is_free_or_same(recorded)) {
+        if let Some(entry) = self.guardrails.iter_mut().find(|recorded| is_free_or_same(recorded)) {
             *entry = Some((guardrail, entry.map_or(value, |(_, known)| known.max(value))));
+        }
+    }
+
+    /// Adds a warning, unless it is there or [`NOTICES_MAX`] others are.
+    fn add_notice(&mut self, notice: Notice) {
+        if !self.notices.contains(&Some(notice))
+            && let Some(free) = self.notices.iter_mut().find(|other| other.is_none())
+        {
+            *free = Some(notice);
         }
     }
 
     /// Returns true if there are no warnings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0[0].is_none()
+        self.guardrails[0].is_none() && self.notices[0].is_none()
     }
 
     /// Returns the texts of the warnings.
     #[must_use]
     pub fn texts(&self, guardrails: &Guardrails) -> Vec<String> {
-        self.0.iter().flatten().map(|(guardrail, value)| guardrails.warning(*guardrail, *value)).collect()
+        let of_guardrails = self.guardrails.iter().flatten();
+        let texts = of_guardrails.map(|(guardrail, value)| guardrails.warning(*guardrail, *value));
+        texts.chain(self.notices.into_iter().flatten().map(Notice::text)).collect()
     }
 }
 
@@ -165,6 +223,23 @@ mod tests {
         let texts = recorded(&many).texts(&guardrails);
         assert_eq!(texts.len(), WARNINGS_MAX);
         assert!(texts.iter().all(|text| text.len() < 500), "{texts:?}");
+    }
+
+    #[test]
+    fn warnings_of_other_kinds_are_passed_on_once() {
+        let page = Notice::PageBelowLimit { page: 2, limit: 3 };
+        Warnings::begin();
+        for notice in [page, Notice::Downgraded("LOCAL_QUORUM"), page] {
+            notice.note();
+        }
+        let taken = Warnings::take();
+        assert!(!taken.is_empty() && Warnings::take().is_empty());
+        taken.give();
+        let texts = Warnings::take().texts(&Guardrails::default());
+        assert_eq!(texts.len(), 2, "{texts:?}");
+        assert!(
+            texts[0].contains("set to 2, which is less than LIMIT 3") && texts[1].contains("to LOCAL_ONE.")
+        );
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub use cast::cast;
 pub use error::FunctionError;
 pub use function::Function;
 pub use operator::Operator;
+pub use vector::Similarity;
 
 #[cfg(test)]
 mod testing;

@@ -222,6 +222,7 @@ fn call_engine(
         timestamp_us: params.timestamp,
         now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
         serial: params.consistency.is_serial(),
+        consistency: params.consistency.name(),
     };
     let run = |statement: &Statement| match &statement.work {
         Work::Engine(plan) => session.core.engine.execute(plan, &call),

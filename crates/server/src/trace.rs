@@ -158,16 +158,7 @@ impl Traces {
 
 /// Returns a consistency by its name in CQL.
 pub(crate) fn consistency(consistency: Consistency) -> String {
-    // The variants are CQL's names without underscores.
-    let name = format!("{consistency:?}");
-    let mut text = String::new();
-    for (at, c) in name.char_indices() {
-        if at > 0 && c.is_ascii_uppercase() {
-            text.push('_');
-        }
-        text.push(c.to_ascii_uppercase());
-    }
-    text
+    consistency.name().to_owned()
 }
 
 #[cfg(test)]

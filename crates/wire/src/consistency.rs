@@ -48,6 +48,23 @@ impl Consistency {
         level.ok_or(Error::OutOfRange { field: "consistency", value: i64::from(number) })
     }
 
+    /// Returns the name of the level in CQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Consistency::Any => "ANY",
+            Consistency::One => "ONE",
+            Consistency::Two => "TWO",
+            Consistency::Three => "THREE",
+            Consistency::Quorum => "QUORUM",
+            Consistency::All => "ALL",
+            Consistency::LocalQuorum => "LOCAL_QUORUM",
+            Consistency::EachQuorum => "EACH_QUORUM",
+            Consistency::Serial => "SERIAL",
+            Consistency::LocalSerial => "LOCAL_SERIAL",
+            Consistency::LocalOne => "LOCAL_ONE",
+        }
+    }
+
     /// Returns the number of the level in a frame.
     pub fn number(self) -> u16 {
         self as u16

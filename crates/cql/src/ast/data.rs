@@ -21,6 +21,8 @@ pub struct Select {
     pub group_by: Vec<SelectExpr>,
     /// `ORDER BY`: columns and their order.
     pub order_by: Vec<(String, ClusteringOrder)>,
+    /// `ORDER BY … ANN OF`. Printed before `order_by`: no valid statement has both.
+    pub nearest: Vec<Nearest>,
     /// `PER PARTITION LIMIT`.
     pub per_partition_limit: Option<Term>,
     /// `LIMIT`.
@@ -31,6 +33,17 @@ pub struct Select {
     pub bypass_cache: bool,
     /// `USING TIMEOUT … AND SERVICE LEVEL …`. The parser rejects TIMESTAMP and TTL here.
     pub using: Using,
+}
+
+/// `c ANN OF v` of an ORDER BY: the rows nearest to a vector come first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Nearest {
+    /// The column of vectors.
+    pub column: String,
+    /// The vector.
+    pub vector: Term,
+    /// Its order. Engines refuse all but `ASC`.
+    pub order: ClusteringOrder,
 }
 
 /// Result columns of a SELECT.

@@ -60,6 +60,7 @@ fn select<'a>(s: &'a Select, f: &mut impl FnMut(&'a BindMarker)) {
     }
     relations(&s.relations, f);
     s.group_by.iter().for_each(|e| expr(e, f));
+    terms(s.nearest.iter().map(|nearest| &nearest.vector), f);
     terms(s.per_partition_limit.iter().chain(&s.limit), f);
     using(&s.using, f);
 }

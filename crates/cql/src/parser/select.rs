@@ -6,8 +6,8 @@ use super::term::negated;
 use super::using::UsingScope;
 use super::{Parser, Result};
 use crate::ast::{
-    Arithmetic, ArithmeticOp, QualifiedName, Select, SelectCall, SelectExpr, Selection, Selector, Statement,
-    Term, TypeHint, TypeName, Using,
+    Arithmetic, ArithmeticOp, Nearest, QualifiedName, Select, SelectCall, SelectExpr, Selection, Selector,
+    Statement, Term, TypeHint, TypeName, Using,
 };
 use crate::lexer::{Token, TokenKind};
 use crate::words::is_constant;
@@ -26,10 +26,15 @@ impl Parser<'_> {
             self.expect_word("BY")?;
             group_by = self.comma_separated(Parser::expression)?;
         }
-        let mut order_by = Vec::new();
+        let (mut order_by, mut nearest) = (Vec::new(), Vec::new());
         if self.eat_word("ORDER") {
             self.expect_word("BY")?;
-            order_by = self.comma_separated(Parser::ordering)?;
+            for ordering in self.comma_separated(Parser::ordering)? {
+                match ordering {
+                    (column, Some(vector), order) => nearest.push(Nearest { column, vector, order }),
+                    (column, None, order) => order_by.push((column, order)),
+                }
+            }
         }
         let mut per_partition_limit = None;
         if self.eat_word("PER") {
@@ -46,6 +51,7 @@ impl Parser<'_> {
             relations,
             group_by,
             order_by,
+            nearest,
             per_partition_limit,
             limit,
             allow_filtering,
@@ -108,12 +114,15 @@ impl Parser<'_> {
         })?))
     }
 
-    fn ordering(&mut self) -> Result<(String, ClusteringOrder)> {
+    /// Parses a column of an ORDER BY, with the vector of `ANN OF` and the order.
+    fn ordering(&mut self) -> Result<(String, Option<Term>, ClusteringOrder)> {
         let column = self.identifier()?;
-        if self.at_word("ANN") {
-            return Err(self.error("ORDER BY … ANN OF is not supported"));
+        let mut vector = None;
+        if self.eat_word("ANN") {
+            self.expect_word("OF")?;
+            vector = Some(self.term()?);
         }
-        Ok((column, self.clustering_order()?))
+        Ok((column, vector, self.clustering_order()?))
     }
 
     /// `ASC`, `DESC` or nothing, which is `ASC`.

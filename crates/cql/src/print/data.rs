@@ -7,7 +7,7 @@ use schema::ClusteringOrder;
 use super::parts::{commas, identifiers, joined};
 use crate::ast::{
     Assignment, AssignmentTarget, Batch, BatchKind, Change, CompareOp, Condition, Delete, IfClause, InValues,
-    Insert, Relation, Select, Test, Update, Using,
+    Insert, Nearest, Relation, Select, Test, Update, Using,
 };
 use crate::words::Identifier;
 
@@ -22,8 +22,12 @@ impl Display for Select {
             f.write_str(" GROUP BY ")?;
             commas(f, &self.group_by)?;
         }
-        if !self.order_by.is_empty() {
+        if !self.order_by.is_empty() || !self.nearest.is_empty() {
             f.write_str(" ORDER BY ")?;
+            joined(f, &self.nearest, ", ", |f, Nearest { column, vector, order }| {
+                write!(f, "{} ANN OF {vector} {}", Identifier(column), word(*order))
+            })?;
+            f.write_str(if self.order_by.is_empty() || self.nearest.is_empty() { "" } else { ", " })?;
             ordering(f, &self.order_by)?;
         }
         if let Some(limit) = &self.per_partition_limit {
@@ -40,13 +44,14 @@ impl Display for Select {
 
 /// Writes `a ASC, b DESC`.
 pub(super) fn ordering(f: &mut Formatter<'_>, columns: &[(String, ClusteringOrder)]) -> fmt::Result {
-    joined(f, columns, ", ", |f, (column, order)| {
-        let order = match order {
-            ClusteringOrder::Asc => "ASC",
-            ClusteringOrder::Desc => "DESC",
-        };
-        write!(f, "{} {order}", Identifier(column))
-    })
+    joined(f, columns, ", ", |f, (column, order)| write!(f, "{} {}", Identifier(column), word(*order)))
+}
+
+fn word(order: ClusteringOrder) -> &'static str {
+    match order {
+        ClusteringOrder::Asc => "ASC",
+        ClusteringOrder::Desc => "DESC",
+    }
 }
 
 impl Display for Insert {

@@ -141,6 +141,10 @@ impl Generator {
             relations: self.some(0, Generator::relation),
             group_by: self.some(0, |g| g.expr(2)),
             order_by: self.some(0, Generator::ordering),
+            nearest: self.some(0, |g| {
+                let (column, order) = g.ordering();
+                Nearest { column, vector: g.constant(1), order }
+            }),
             per_partition_limit: self.maybe(Generator::integer),
             limit: self.maybe(Generator::integer),
             allow_filtering: self.chance(),

@@ -75,6 +75,14 @@ pub(crate) fn choose(
     if filters.is_empty() {
         return Ok(None);
     }
+    let is_of_vectors = |filter: &Filter| {
+        let column = &def.columns[filter.column];
+        matches!(column.ty.thawed(), CqlType::Vector(..))
+            && def.indexes.iter().any(|index| index.column == column.name)
+    };
+    if filters.iter().any(is_of_vectors) {
+        return Err(Error::Invalid("Vector indexes only support ANN queries".into()));
+    }
     let is_found = |filter: &Filter| def.indexes.iter().any(|index| supports(def, index, filter));
     if filters.iter().any(is_found) {
         check_combination(restrictions, is_ordered)?;

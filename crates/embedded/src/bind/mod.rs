@@ -9,6 +9,7 @@ pub(crate) mod filter;
 pub(crate) mod indexed;
 pub(crate) mod json;
 pub(crate) mod names;
+pub(crate) mod nearest;
 pub(crate) mod projection;
 pub(crate) mod restrict;
 pub(crate) mod select;

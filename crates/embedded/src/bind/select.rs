@@ -13,6 +13,7 @@ use storage::Pick;
 use crate::bind::choice::Choice;
 use crate::bind::indexed::{IndexUse, analyze, choose};
 use crate::bind::names::TableNames;
+use crate::bind::nearest::{self, Nearest};
 use crate::bind::projection::{Projection, columns_in, group_by, selected};
 use crate::bind::restrict::{NEEDS_FILTERING, Purpose, Restrictions, restrict};
 use crate::bind::show::Show;
@@ -47,6 +48,8 @@ pub(crate) struct SelectPlan {
     pub(crate) index: Option<IndexUse>,
     /// View that is read. `None`: a table.
     pub(crate) view: Option<Arc<ViewSource>>,
+    /// Vector whose nearest rows come first.
+    pub(crate) nearest: Option<Nearest>,
     pub(crate) limits: RowLimits,
     pub(crate) order: RowOrder,
     /// True for DISTINCT: one row per partition, of key and static columns.
@@ -158,14 +161,16 @@ pub(crate) fn select(
         return Err(Error::Invalid("PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries".into()));
     }
     let selected = selected(names, &select.selection, binder)?;
-    select.order_by.iter().try_for_each(|(name, _)| names.find(name).map(drop))?;
+    nearest::check_ordering(names, select)?;
     let purpose = match is_virtual {
         true => Purpose::Virtual,
         false => {
             Purpose::Select {
                 statics: selects_statics(def, select),
                 // With indexes, `choose` decides what needs it.
-                allow_filtering: select.allow_filtering || !def.indexes.is_empty(),
+                allow_filtering: select.allow_filtering
+                    || !def.indexes.is_empty()
+                    || !select.nearest.is_empty(),
             }
         }
     };
@@ -183,6 +188,7 @@ pub(crate) fn select(
         return Err(Error::Invalid("token() is not supported in the WHERE of virtual tables".into()));
     }
     binder.bind_timeout(&select.using)?;
+    let nearest = nearest::bind(names, select, &restrictions, projection.groups().is_some(), binder)?;
     let mut limit = |name, term: &Option<ast::Term>| {
         term.as_ref().map(|term| binder.bind(name, &CqlType::Int, term)).transpose()
     };
@@ -195,7 +201,8 @@ pub(crate) fn select(
         choose(def, &restrictions, select.allow_filtering, !select.order_by.is_empty())?
     };
     let order = order(names, select, &restrictions)?;
-    if restrictions.partition.is_empty() && restrictions.names_rows() && !select.allow_filtering {
+    let is_filtered = select.allow_filtering || nearest.is_some();
+    if restrictions.partition.is_empty() && restrictions.names_rows() && !is_filtered {
         return Err(Error::Invalid(NEEDS_FILTERING.into()));
     }
     let off_point = |show: &Show| show.is_static(def) || show.is_open();
@@ -208,6 +215,7 @@ pub(crate) fn select(
         && !restrictions.partition.is_empty()
         && restrictions.clustering.len() == def.clustering().count()
         && per_partition.is_none()
+        && nearest.is_none()
         && matches!(&projection, Projection::Rows(shows) if !shows.iter().any(off_point));
     let (has_in, listed) = (restrictions.has_in(), (restrictions.listed(), restrictions.has_lists()));
     let picked = if point { picked(def, &projection) } else { None };
@@ -221,6 +229,7 @@ pub(crate) fn select(
         restrictions,
         index,
         view: None,
+        nearest,
         limits: RowLimits { all: limit, per_partition },
         order,
         distinct: select.distinct,

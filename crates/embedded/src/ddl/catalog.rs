@@ -360,6 +360,7 @@ impl Embedded {
     /// Adopts a new schema on this core.
     async fn adopt(&self, schema: Arc<Schema>, changed: &[Arc<TableDef>], change: Option<&SchemaChange>) {
         self.indexes.adopt(&schema, changed);
+        self.start_graphs();
         let before = self.current.replace(schema);
         // The last core frees the old schema, which takes long if there are many tables.
         lanes::heavy(lanes::current_group(), async move { drop(before) }).detach();

@@ -12,6 +12,7 @@ pub(crate) mod storage_options;
 mod table_options;
 mod tables;
 mod types;
+mod vector_index;
 mod view_checks;
 pub(crate) mod views;
 

@@ -28,6 +28,7 @@ use crate::ddl::definition::DefinitionStep;
 use crate::ddl::restore::with_table;
 use crate::index::entry::Place;
 use crate::index::maintain::{Entries, IndexedTable, RowFacts};
+use crate::index::vectors::similarity_of;
 use crate::system::own_tables::INDEX_BUILDS;
 use crate::{Embedded, storage_error};
 
@@ -145,6 +146,10 @@ impl Embedded {
 
     /// Builds one index. Returns when it is built, or is gone.
     async fn build(self: &Rc<Self>, def: &Arc<TableDef>, data: Uuid) -> Result<(), Error> {
+        if def.indexes.iter().any(|index| index.data == data && similarity_of(def, index).is_some()) {
+            // Every core makes its graph, and searches are exact until it is made.
+            return self.finish_build(data).await;
+        }
         let cores = lanes::cores();
         let progress = WorkProgress::default();
         progress.set_parts(0, PARTS);

@@ -7,12 +7,13 @@ use storage::{Commit, Mutation, Shard, StorageError};
 use crate::Embedded;
 use crate::index::maintain::Entries;
 use crate::index::state::InFlight;
+use crate::index::vectors::Writing;
 
 /// Mutations with the entries of their rows behind them: storage applies them in this order, so
 /// that no reader finds an entry before its row.
 pub(crate) struct WithEntries {
     mutations: Vec<Mutation>,
-    in_flight: Option<InFlight>,
+    in_flight: Option<(InFlight, Writing)>,
 }
 
 impl WithEntries {
@@ -38,10 +39,13 @@ impl Embedded {
             return WithEntries { mutations, in_flight: None };
         }
         let timestamp = self.timestamps.next().now_us;
-        let mut entries = Entries::default();
+        let (mut entries, mut vectors) = (Entries::default(), Writing::default());
         for mutation in &mutations {
             if let Some(table) = self.indexes.of(mutation.table) {
                 entries.add(&table, mutation);
+                for graph in table.vectors.iter().filter_map(|column| self.indexes.graph(column.data)) {
+                    vectors.add(&graph, mutation);
+                }
             }
         }
         let rows = mutations.len();
@@ -49,7 +53,7 @@ impl Embedded {
         if self.indexes.sweeps.note(&mutations[rows..]) {
             self.start_sweeps();
         }
-        WithEntries { mutations, in_flight: Some(self.indexes.begin(timestamp)) }
+        WithEntries { mutations, in_flight: Some((self.indexes.begin(timestamp), vectors)) }
     }
 
     /// Returns a timestamp for the removal of entries that are found stale from now on.

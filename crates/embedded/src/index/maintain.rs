@@ -13,6 +13,7 @@ use crate::index::entry::{
     Entry, Life, NewEntry, Place, VALUE_BYTES_MAX, bucket_key, longer, new, new_ordered, with_class,
     without_class, written,
 };
+use crate::index::vectors::{VectorColumn, columns_of, similarity_of};
 use crate::index::view::ViewKeys;
 
 /// A table with indexes or views.
@@ -20,6 +21,8 @@ pub(crate) struct IndexedTable {
     pub(crate) def: Arc<TableDef>,
     indexes: Box<[Index]>,
     views: Box<[ViewKeys]>,
+    /// Columns of vectors, whose indexes have graphs and no entries.
+    pub(crate) vectors: Box<[VectorColumn]>,
 }
 
 /// An index, with the place of its values in rows.
@@ -59,6 +62,9 @@ impl IndexedTable {
     pub(crate) fn of(def: Arc<TableDef>) -> IndexedTable {
         let index = |index: &IndexDef| {
             let (_, column) = def.column(&index.column)?;
+            if similarity_of(&def, index).is_some() {
+                return None;
+            }
             let source = match column.kind {
                 ColumnKind::PartitionKey(at) => Source::PartitionKey(at),
                 ColumnKind::Clustering(at, _) => Source::Clustering(at),
@@ -73,8 +79,9 @@ impl IndexedTable {
             Some(Index { data, source, part, ty, analysis, finds_ranges, skips_empty })
         };
         let indexes = def.indexes.iter().filter_map(index).collect();
+        let vectors = columns_of(&def).into();
         let views = def.views.iter().map(|view| ViewKeys::of(&def, view)).collect();
-        IndexedTable { def, indexes, views }
+        IndexedTable { def, indexes, views, vectors }
     }
 
     /// Returns the table with one of its indexes or views alone.

@@ -10,7 +10,10 @@ use schema::TableDef;
 use storage::{Mutation, TableId};
 
 use crate::index::due::Sweeps;
+use crate::index::graph::VectorGraph;
 use crate::index::maintain::IndexedTable;
+use crate::index::metrics::Searches;
+use crate::index::vectors::VectorColumn;
 
 /// The indexed tables of one core.
 #[derive(Default)]
@@ -22,6 +25,12 @@ pub(crate) struct Indexes {
     in_flight: Rc<RefCell<BTreeMap<i64, u32>>>,
     /// Sweeps of the indexes.
     pub(crate) sweeps: Sweeps,
+    /// Graphs of vectors, by the data of their indexes. True: it has background work.
+    graphs: RefCell<HashMap<TableId, (Rc<VectorGraph>, bool)>>,
+    /// Memory that the graphs hold and may hold, in bytes.
+    pub(super) graph_bytes: Rc<Cell<usize>>,
+    pub(crate) graph_bytes_max: Cell<usize>,
+    pub(crate) searches: Searches,
 }
 
 /// Marks the timestamp of entries as in flight until it is dropped.
@@ -56,6 +65,19 @@ impl Indexes {
         }
         self.is_empty.set(tables.is_empty());
         self.sweeps.retain(|index| tables.values().any(|table| table.has(index)));
+        let wanted: Vec<&VectorColumn> = tables.values().flat_map(|table| &table.vectors).collect();
+        let mut graphs = self.graphs.borrow_mut();
+        graphs.retain(|data, (graph, _)| {
+            let stays = wanted.iter().any(|column| column.data == *data);
+            if !stays {
+                graph.close();
+            }
+            stays
+        });
+        for column in wanted {
+            let new = || (Rc::new(VectorGraph::new(column.clone(), self.graph_bytes.clone())), false);
+            graphs.entry(column.data).or_insert_with(new);
+        }
     }
 
     /// Returns the data of all indexes.
@@ -68,6 +90,31 @@ impl Indexes {
     /// Returns the table of an index by the identity of the index's data.
     pub(super) fn table_of(&self, index: TableId) -> Option<Rc<IndexedTable>> {
         self.tables.borrow().values().find(|table| table.has(index)).cloned()
+    }
+
+    /// Returns the graphs without background work, which the caller starts.
+    pub(crate) fn new_graphs(&self) -> Vec<Rc<VectorGraph>> {
+        let mut graphs = self.graphs.borrow_mut();
+        let new = graphs.values_mut().filter(|(_, is_running)| !is_running);
+        new.map(|(graph, is_running)| {
+            *is_running = true;
+            graph.clone()
+        })
+        .collect()
+    }
+
+    /// Returns the number of graphs, of those that answer searches, and of vectors that wait for
+    /// them.
+    pub(super) fn graph_counts(&self) -> (u64, u64, u64) {
+        let graphs = self.graphs.borrow();
+        let ready = graphs.values().filter(|(graph, _)| graph.is_ready()).count();
+        let queued: usize = graphs.values().map(|(graph, _)| graph.queued()).sum();
+        (graphs.len() as u64, ready as u64, queued as u64)
+    }
+
+    /// Returns the graph of an index by the identity of its data.
+    pub(crate) fn graph(&self, data: TableId) -> Option<Rc<VectorGraph>> {
+        self.graphs.borrow().get(&data).map(|(graph, _)| graph.clone())
     }
 
     /// Returns an indexed table by the identity of its data.

@@ -4,6 +4,8 @@ pub(crate) mod by_index;
 mod by_view;
 pub(crate) mod chunk;
 pub(crate) mod json_rows;
+pub(crate) mod nearest;
+pub(crate) mod nearness;
 pub(crate) mod ordered;
 pub(crate) mod paging;
 pub(crate) mod partition;

@@ -19,6 +19,7 @@ use crate::index::cursor::Probe;
 use crate::index::view::ViewSource;
 use crate::read::by_index::PartitionKey;
 use crate::read::chunk::Chunk;
+use crate::read::nearness::Nearness;
 use crate::read::row_answer::{self, units_of_row};
 use crate::{Embedded, storage_error};
 
@@ -60,6 +61,8 @@ pub(crate) struct Slice {
     pub(crate) probe: Option<Arc<Probe>>,
     /// View that is read. `None`: a table.
     pub(crate) view: Option<Arc<ViewSource>>,
+    /// Comparison of the rows with a vector.
+    pub(crate) nearest: Option<Arc<Nearness>>,
 }
 
 /// Partition that is being read in chunks.
@@ -296,6 +299,9 @@ impl Slice {
         let of_row = self.row_units();
         let is_heavy = of_row > ROW_UNITS_MAX || self.shows_large_statics(partition.view);
         while let Some(row) = rows.next_unopened() {
+            if let Some(nearness) = self.nearest.as_ref().filter(|nearness| nearness.is_full()) {
+                nearness.compare().await;
+            }
             // A dead row costs as much as a live one. What a heavy lane shows is counted there.
             if lanes::spend(if is_heavy { 1 } else { of_row }) {
                 lanes::yield_now().await;
@@ -410,6 +416,12 @@ impl Slice {
         is_heavy: bool,
     ) -> Result<Shown, Error> {
         if !self.passes(source)? {
+            return Ok(Shown::Next);
+        }
+        if let Some(nearness) = &self.nearest
+            && !nearness.shows(source)?
+        {
+            chunk.passed += 1;
             return Ok(Shown::Next);
         }
         if let Some(groups) = self.projection.groups() {

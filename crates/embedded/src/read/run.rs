@@ -17,6 +17,7 @@ use engine::{
 use storage::SLICE_BYTES;
 
 use crate::bind::choice::{Cost, plus, times};
+use crate::bind::nearest::NearestSearch;
 use crate::bind::restrict::{TokenBound, is_lower};
 use crate::bind::select::SelectPlan;
 use crate::bind::slice::{clustering_ranges, compare_keys, partition_keys};
@@ -170,6 +171,8 @@ struct Reading {
     scan: Scan,
     /// Partitions that the statement names. `None`: a scan finds them.
     keys: Option<Vec<(i64, Bytes)>>,
+    /// Vector whose nearest rows are read.
+    nearest: Option<NearestSearch>,
     /// True if the partitions are merged into one order.
     merged: bool,
     position: Position,
@@ -229,7 +232,10 @@ impl Reading {
             reads,
             probe: probe.map(Arc::new),
             view: plan.view.clone(),
+            nearest: None,
         };
+        let nearest = plan.nearest.as_ref().map(|nearest| nearest.bound(&plan.def, request, rows_max));
+        let nearest = nearest.transpose()?;
         let tokens = Tokens::of(&plan.restrictions.tokens, values)?;
         let keys = match plan.restrictions.partition.is_empty() {
             true => None,
@@ -253,7 +259,8 @@ impl Reading {
             plan: plan.clone(),
             keys,
             position,
-            page: if is_one_group || merged { None } else { request.page_size },
+            page: if is_one_group || merged || nearest.is_some() { None } else { request.page_size },
+            nearest,
             page_bytes_max: request.page_bytes_max.min(PAGE_BYTES_MAX),
             grant: request.room.map(AnswerMemory::open),
             serial: request.serial,
@@ -283,18 +290,22 @@ impl Reading {
             _ if self.serial => Some((0..lanes::cores()).collect()),
             _ => None,
         };
-        let next = match self.keys.take() {
-            Some(keys) if self.merged => {
+        let next = match (self.nearest.take(), self.keys.take()) {
+            (Some(search), keys) => {
+                self.scan.nearest(keys, &search, &mut chunk).await?;
+                None
+            }
+            (None, Some(keys)) if self.merged => {
                 self.scan.slice.in_order(&engine, keys, self.plan.order.columns, &mut chunk).await?;
                 None
             }
-            Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
-            None if self.scan.tokens.is_empty() => None,
-            None if self.plan.view.is_some() => {
+            (None, Some(keys)) => self.by_keys(&engine, keys, &mut chunk).await?,
+            (None, None) if self.scan.tokens.is_empty() => None,
+            (None, None) if self.plan.view.is_some() => {
                 let within = Within::Tokens(self.scan.tokens.clone());
                 self.scan.slice.rows_of_view(within, self.position.clone(), &mut chunk).await?
             }
-            None => self.scan.run(&self.position, &mut chunk).await?,
+            (None, None) => self.scan.run(&self.position, &mut chunk).await?,
         };
         for core in read_cores.into_iter().flatten() {
             let settled = || async { Embedded::local().shard.settled().await };

@@ -61,7 +61,7 @@ pub(super) struct Portion {
     /// Group of all rows, if the query has one.
     group: Option<OpenGroup>,
     /// Position to continue from; `None` at the end.
-    next: Option<Position>,
+    pub(super) next: Option<Position>,
 }
 
 /// One core's part in a merge.
@@ -165,7 +165,7 @@ impl Scan {
     }
 
     /// Reads partitions of one core, after `start`.
-    async fn portion(
+    pub(super) async fn portion(
         &self,
         shard: &Rc<Shard>,
         start: Position,

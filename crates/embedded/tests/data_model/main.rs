@@ -11,6 +11,7 @@ mod groups;
 mod index_ranges;
 mod indexes;
 mod json;
+mod nearest;
 mod options;
 mod relations;
 mod scenario;

@@ -7,6 +7,7 @@ mod common;
 mod index_crashes;
 mod indexes;
 mod json;
+mod nearest;
 mod order;
 mod relations;
 mod restart;

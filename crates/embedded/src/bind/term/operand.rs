@@ -195,6 +195,9 @@ impl Argument for Operand<'_> {
             (Term::List(_), CqlType::List(of)) | (Term::Set(_), CqlType::Set(of)) => {
                 self.parts_fit(repeat(&**of))
             }
+            (Term::List(terms), CqlType::Vector(of, dimension)) if terms.len() == *dimension as usize => {
+                self.parts_fit(repeat(&**of))
+            }
             (Term::Set(terms), CqlType::Map(..)) if terms.is_empty() => Fit::Weak,
             (Term::Map(_), CqlType::Map(key, value)) => {
                 self.parts_fit([&**key, &**value].into_iter().cycle())

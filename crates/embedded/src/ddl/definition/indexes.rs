@@ -13,7 +13,7 @@ use schema::{
 use uuid::Uuid;
 
 use super::step::{DefinitionStep, changed, no_keyspace, plain, put_table};
-use super::view_checks;
+use super::{vector_index, view_checks};
 use crate::bind::restrict::with_duration;
 
 /// Class name of indexes without a class.
@@ -252,7 +252,8 @@ fn check_target(def: &TableDef, column: &ColumnDef, part: IndexedPart) -> Result
 /// Checks a storage-attached index against the limits of its class.
 fn check_class(def: &TableDef, index: &IndexDef) -> Result<(), Error> {
     let (name, names) = (&index.column, option_names(index));
-    let unknown: Vec<&str> = names.iter().filter(|name| !TEXT_OPTIONS.contains(name)).copied().collect();
+    let is_known = |name: &&str| TEXT_OPTIONS.contains(name) || vector_index::OPTIONS.contains(name);
+    let unknown: Vec<&str> = names.iter().filter(|name| !is_known(name)).copied().collect();
     if !unknown.is_empty() {
         return Err(Error::Config(format!(
             "Properties specified [{}] are not understood by StorageAttachedIndex",
@@ -281,6 +282,8 @@ fn check_class(def: &TableDef, index: &IndexDef) -> Result<(), Error> {
     if let Some(ty) = unsupported(&column.ty, index.part) {
         return invalid(format!("Unsupported type: {ty}"));
     }
+    vector_index::check(&column.ty, index)?;
+    let names: Vec<&str> = names.into_iter().filter(|name| TEXT_OPTIONS.contains(name)).collect();
     check_analysis(column, index, &names)
 }
 

@@ -15,6 +15,7 @@ use crate::bind::slice::{check_key, clustering_keys, clustering_ranges, partitio
 use crate::bind::term::Given;
 use crate::index::entry::Place;
 use crate::index::size::check_sizes;
+use crate::index::vectors::check_changes;
 use crate::write::conditions::{Conditions, ReadColumns};
 use crate::write::times::Times;
 
@@ -165,6 +166,7 @@ impl WritePlan {
         }
         if !self.def.indexes.is_empty() {
             check_sizes(&self.def, &changes)?;
+            check_changes(&self.def, &changes)?;
         }
         Ok(changes)
     }
