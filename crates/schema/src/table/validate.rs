@@ -246,6 +246,7 @@ fn validate_column(column: &ColumnDef) -> Result<(), DefinitionError> {
     if depth > TYPE_DEPTH_MAX || parts > TYPE_PARTS_MAX {
         return Err(DefinitionError::TypeTooBig { column: name.clone() });
     }
+    validate_type(ty)?;
     if matches!(kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) {
         let unsuited = [(CqlType::Counter, "counter"), (CqlType::Duration, "duration")];
         if let Some((_, ty)) = unsuited.iter().find(|(unsuited, _)| contains(ty, unsuited)) {
@@ -259,7 +260,7 @@ fn validate_column(column: &ColumnDef) -> Result<(), DefinitionError> {
             return Err(DefinitionError::NonFrozenKeyColumn { what, ty, column: name.clone() });
         }
     }
-    validate_type(ty)
+    Ok(())
 }
 
 /// Returns true if this type or a type inside it is `wanted`. Cassandra does not look into vectors.
@@ -396,6 +397,10 @@ mod tests {
         check(
             &[("k", "frozen<list<duration>>", PK)],
             "duration type is not supported for PRIMARY KEY column 'k'",
+        );
+        check(
+            &[("k", "frozen<set<duration>>", PK)],
+            "Durations are not allowed inside sets: frozen<set<duration>>",
         );
         check(
             &[("k", "set<int>", PK)],

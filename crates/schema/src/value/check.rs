@@ -92,10 +92,10 @@ pub fn check(ty: &CqlType, bytes: &[u8]) -> Result<(), ValueError> {
         CqlType::Decimal => Ok(()),
         CqlType::Duration => Duration::from_bytes(bytes).map(|_| ()),
         CqlType::List(element) | CqlType::Set(element) => {
-            elements(bytes).try_for_each(|value| check(element, value.map_err(|e| shape(ty, e))?))
+            elements(bytes).try_for_each(|value| check(element, value.map_err(|e| shape(ty, bytes, e))?))
         }
         CqlType::Map(key, value) => pairs(bytes).try_for_each(|pair| {
-            let (k, v) = pair.map_err(|e| shape(ty, e))?;
+            let (k, v) = pair.map_err(|e| shape(ty, bytes, e))?;
             check(key, k)?;
             check(value, v)
         }),
@@ -107,9 +107,11 @@ pub fn check(ty: &CqlType, bytes: &[u8]) -> Result<(), ValueError> {
 }
 
 /// Returns the error of a collection's shape in Cassandra's words.
-fn shape(ty: &CqlType, error: ValueError) -> ValueError {
+fn shape(ty: &CqlType, bytes: &[u8], error: ValueError) -> ValueError {
     let kind = ty.kind_name();
+    let count = bytes.first_chunk::<4>().map(|count| i32::from_be_bytes(*count));
     ValueError::text(match error {
+        _ if count.is_some_and(i32::is_negative) => format!("The data cannot be deserialized as a {kind}"),
         ValueError::Malformed { why: EXTRANEOUS, .. } => {
             format!("Unexpected extraneous bytes after {kind} value")
         }

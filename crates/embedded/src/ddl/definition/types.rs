@@ -251,17 +251,41 @@ fn qualified(ty: &TypeName, keyspace: &str) -> TypeName {
 
 /// Resolves the names in a type, for a definition in `keyspace`.
 pub(super) fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
-    let boxed = |inner: &TypeName| resolve(schema, keyspace, inner).map(Box::new);
+    check_nested(ty)?;
+    resolve_names(schema, keyspace, ty)
+}
+
+/// Checks that collections of many cells have elements of one cell. The error shows the type as it
+/// is written.
+fn check_nested(ty: &TypeName) -> Result<(), Error> {
+    let inner = match ty {
+        TypeName::List(element) | TypeName::Set(element) => vec![element],
+        TypeName::Map(key, value) => vec![value, key],
+        _ => return Ok(()),
+    };
+    let what = inner.into_iter().find_map(|inner| match **inner {
+        TypeName::List(_) | TypeName::Set(_) | TypeName::Map(..) => Some("collections"),
+        TypeName::User(_) => Some("UDTs"),
+        _ => None,
+    });
+    match what {
+        Some(what) => invalid(format!("Non-frozen {what} are not allowed inside collections: {ty}")),
+        None => Ok(()),
+    }
+}
+
+fn resolve_names(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
+    let boxed = |inner: &TypeName| resolve_names(schema, keyspace, inner).map(Box::new);
     Ok(match ty {
         TypeName::Native(native) => native.clone(),
         TypeName::List(e) => CqlType::List(boxed(e)?),
         TypeName::Set(e) => CqlType::Set(boxed(e)?),
         TypeName::Map(k, v) => CqlType::Map(boxed(k)?, boxed(v)?),
         TypeName::Tuple(parts) => {
-            let part = |part| resolve(schema, keyspace, part).map(frozen_within);
+            let part = |part| resolve_names(schema, keyspace, part).map(frozen_within);
             CqlType::Tuple(parts.iter().map(part).collect::<Result<_, _>>()?)
         }
-        TypeName::Frozen(inner) => frozen_within(resolve(schema, keyspace, inner)?),
+        TypeName::Frozen(inner) => frozen_within(resolve_names(schema, keyspace, inner)?),
         TypeName::User(name) => {
             let of = name.keyspace.as_deref().unwrap_or(keyspace);
             if of != keyspace {
