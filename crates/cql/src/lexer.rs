@@ -162,8 +162,9 @@ impl<'a> Lexer<'a> {
         let digits = |from: usize| from + rest[from..].iter().take_while(|b| b.is_ascii_digit()).count();
         let mut end = digits(0);
         let mut kind = TokenKind::Integer;
-        // `1..3` is a range, not two floats.
-        if rest.get(end) == Some(&b'.') && rest.get(end + 1) != Some(&b'.') {
+        // `1..3` is a range of integers, `1...3` one whose start is `1.`.
+        let dots = rest[end..].iter().take_while(|b| **b == b'.').take(3).count();
+        if dots == 1 || dots == 3 {
             kind = TokenKind::Float;
             end = digits(end + 1);
         }

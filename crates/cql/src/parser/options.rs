@@ -27,7 +27,7 @@ impl Parser<'_> {
 
     fn option(&mut self, options: &mut OptionList) -> Result<()> {
         // Fold quoted names to lower case too, as the tree documents.
-        let name = self.any_word()?.to_ascii_lowercase();
+        let name = self.identifier()?.to_ascii_lowercase();
         self.expect(TokenKind::Equal, "'='")?;
         if options.iter().any(|(other, _)| *other == name) {
             return Err(Parser::repeated(format!("Multiple definitions for property '{name}'")));
