@@ -168,11 +168,17 @@ pub(crate) fn restrict(
         merged.into_sorted().into_iter().try_for_each(|restriction| restriction.filter(&mut out.filters))?;
         return Ok(out);
     }
-    let checks = Checks { def, merged: &merged, purpose };
+    let is_indexed = purpose.write().is_none() && merged.has_index();
+    let may_filter = purpose.allows_filtering() || is_indexed;
+    let checks = Checks { def, merged: &merged, purpose, may_filter };
     checks.partition_key(!out.tokens.is_empty())?;
     checks.clustering_key()?;
     checks.others()?;
-    sort(def, merged, &mut out)?;
+    sort(def, merged, &mut out).map_err(|error| match purpose {
+        // What cannot be a filter needs one all the same.
+        Purpose::Select { allow_filtering: false, .. } => Error::Invalid(NEEDS_FILTERING.into()),
+        _ => error,
+    })?;
     Ok(out)
 }
 
@@ -190,7 +196,7 @@ fn sort(def: &TableDef, merged: Merged<'_>, out: &mut Restrictions) -> Result<()
         let first = restriction.columns.start;
         let is_of_slice = (partition..clustering).contains(&first)
             && first == next
-            && (is_named || !restriction.columns.clone().any(has_index));
+            && (is_named || !restriction.can_filter() || !restriction.columns.clone().any(has_index));
         match restriction.kind {
             Kind::Choice(choice) if first < partition && is_named => out.partition.push(choice),
             Kind::Choice(choice) if is_of_slice => {
@@ -234,6 +240,9 @@ struct Checks<'a> {
     def: &'a TableDef,
     merged: &'a Merged<'a>,
     purpose: Purpose,
+    /// True with ALLOW FILTERING, or if an index supports a restriction: the choice of the index
+    /// then decides what needs ALLOW FILTERING.
+    may_filter: bool,
 }
 
 impl Checks<'_> {
@@ -244,7 +253,7 @@ impl Checks<'_> {
         let Some(write) = self.purpose.write() else {
             let needs_filtering =
                 columns.clone().any(|at| is_restricted(&at)) && !columns.clone().all(is_chosen);
-            return match needs_filtering && !self.purpose.allows_filtering() {
+            return match needs_filtering && !self.may_filter {
                 true => Err(Error::Invalid(NEEDS_FILTERING.into())),
                 false => Ok(()),
             };
@@ -293,7 +302,7 @@ impl Checks<'_> {
             }
             return Ok(());
         }
-        if self.purpose.allows_filtering() {
+        if self.may_filter {
             return Ok(());
         }
         if columns.clone().any(|at| self.merged.is_contained(at)) {
@@ -319,7 +328,7 @@ impl Checks<'_> {
         let keys = self.def.partition_key().count() + self.def.clustering().count();
         let others = self.merged.restricted_from(keys);
         let mut names: Vec<&str> = others.map(|at| self.def.columns[at].name.as_str()).collect();
-        if names.is_empty() || self.purpose.allows_filtering() {
+        if names.is_empty() || self.may_filter {
             return Ok(());
         }
         names.sort_unstable();

@@ -167,10 +167,8 @@ pub(crate) fn select(
         false => {
             Purpose::Select {
                 statics: selects_statics(def, select),
-                // With indexes, `choose` decides what needs it.
-                allow_filtering: select.allow_filtering
-                    || !def.indexes.is_empty()
-                    || !select.nearest.is_empty(),
+                // With a vector, its search decides what needs it.
+                allow_filtering: select.allow_filtering || !select.nearest.is_empty(),
             }
         }
     };

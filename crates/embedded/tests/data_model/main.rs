@@ -9,6 +9,7 @@ mod counters;
 mod dropped_columns;
 mod groups;
 mod index_ranges;
+mod indexed_relations;
 mod indexes;
 mod json;
 mod nearest;

@@ -32,7 +32,7 @@ impl<'a> Merged<'a> {
     /// It cannot be combined with an earlier one.
     pub(super) fn add(&mut self, new: Restriction) -> Result<(), Error> {
         let (first, is_slice) = (new.columns.start, matches!(new.kind, Kind::Bounds(_)));
-        let last = self.last_clustering();
+        let last = self.last_clustering().filter(|_| !self.allow_filtering && !new.has_index(self.def));
         let mut known: Vec<usize> = self.of_columns.range(new.columns.clone()).map(|(_, at)| *at).collect();
         known.dedup();
         let columns = new.columns.clone();
@@ -56,7 +56,7 @@ impl<'a> Merged<'a> {
             }
         };
         let clustering = self.clustering();
-        let slices = last.filter(|_| !self.allow_filtering && clustering.contains(&first));
+        let slices = last.filter(|_| clustering.contains(&first));
         let name = |at: usize| &self.def.columns[at].name;
         if let Some((last, last_is_slice)) = slices {
             if last_is_slice && first > last {
@@ -114,6 +114,11 @@ impl<'a> Merged<'a> {
     /// Returns true if the column is restricted by CONTAINS.
     pub(super) fn is_contained(&self, column: usize) -> bool {
         self.of(column).is_some_and(|restriction| matches!(restriction.kind, Kind::Contains(_)))
+    }
+
+    /// Returns true if an index supports one of the restrictions.
+    pub(super) fn has_index(&self) -> bool {
+        self.all.iter().any(|restriction| restriction.has_index(self.def))
     }
 
     /// Returns the names of the columns that two restrictions share.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cql::ast::{CompareOp, InValues, Relation, Term};
 use engine::Error;
-use schema::{ColumnDef, ColumnKind, CqlType};
+use schema::{ColumnDef, ColumnKind, CqlType, IndexDef, IndexedPart, TableDef};
 
 use super::{TokenBound, is_bound, is_lower, sign, with_duration};
 use crate::bind::choice::Choice;
@@ -200,6 +200,34 @@ impl Restriction {
         let key = binder.bind(&format!("key({name})"), of, key)?;
         let value = binder.bind(&format!("value({name})"), values, value)?;
         Ok(Restriction::of_column(at, Kind::Contains(vec![Test::Entry(key, value)])))
+    }
+
+    /// Returns true if an index of its columns supports it, in Cassandra.
+    pub(super) fn has_index(&self, def: &TableDef) -> bool {
+        let is_of = |index: &&IndexDef| self.columns.clone().any(|at| def.columns[at].name == index.column);
+        let supports = |index: &IndexDef| match (&self.kind, index.part) {
+            (Kind::Choice(choice), IndexedPart::Value | IndexedPart::Full) => choice.is_one(),
+            (Kind::Bounds(_), IndexedPart::Value) => index.is_storage_attached() && !self.is_tuple,
+            (Kind::Contains(tests), part) => tests.iter().any(|test| {
+                matches!(
+                    (test, part),
+                    (Test::Contains(_), IndexedPart::Values)
+                        | (Test::ContainsKey(_), IndexedPart::Keys)
+                        | (Test::Entry(..), IndexedPart::Entries)
+                )
+            }),
+            _ => false,
+        };
+        def.indexes.iter().filter(is_of).any(supports)
+    }
+
+    /// Returns true if it can be a filter.
+    pub(super) fn can_filter(&self) -> bool {
+        match &self.kind {
+            Kind::Choice(choice) => choice.is_one() || self.columns.len() == 1,
+            Kind::Bounds(_) => !self.is_tuple,
+            Kind::Contains(_) => true,
+        }
     }
 
     /// Appends it as filters.
