@@ -255,6 +255,16 @@ impl ColumnTest {
 
     /// Returns the tested value. A collection or user type without elements is null.
     fn found<'w>(&self, whole: Option<&'w [u8]>, values: &[Value<'_>]) -> Result<Option<&'w [u8]>, Error> {
+        let access = match &self.part {
+            ConditionPart::Key(key) => Some((key, "map")),
+            ConditionPart::Index(at) => Some((at, "list")),
+            ConditionPart::Whole | ConditionPart::Field(_) => None,
+        };
+        if let Some((bind, what)) = access
+            && bind.get(values)? == Given::Null
+        {
+            return invalid(format!("Invalid null value for {what} element access"));
+        }
         let Some(whole) = whole else { return Ok(None) };
         Ok(match &self.part {
             ConditionPart::Whole => Some(whole),
@@ -300,7 +310,13 @@ impl ColumnTest {
             Test::Compare(op, bind) => match (op, wanted(bind)?) {
                 (CompareOp::Eq, wanted) => Ok(same(&wanted)),
                 (CompareOp::NotEq, wanted) => Ok(!same(&wanted)),
-                (op, None) => invalid(format!("Invalid comparison with null for operator \"{}\"", sign(*op))),
+                (op, None) => {
+                    let what = match bind.get(values)? {
+                        Given::Bytes(_) => format!("an empty {}", self.ty.kind_name()),
+                        Given::Null | Given::Unset => "null".to_owned(),
+                    };
+                    invalid(format!("Invalid comparison with {what} for operator \"{}\"", sign(*op)))
+                }
                 (op, Some(wanted)) => {
                     Ok(found.is_some_and(|found| holds(*op, value::compare(&self.ty, found, &wanted))))
                 }

@@ -12,6 +12,7 @@ mod index_ranges;
 mod indexed_relations;
 mod indexes;
 mod json;
+mod list_operations;
 mod nearest;
 mod options;
 mod relations;

@@ -147,7 +147,7 @@ fn timestamps_and_expiry_decide_which_cells_live() {
             "'new','w',20,10,null",
             "void",
             "'new',null",
-            "! A TTL must be from 0 to 630720000 seconds (given 630720001)",
+            "! ttl is too large. requested (630720001) maximum (630720000)",
             "void",
             "2,'y'",
             "void",

@@ -242,6 +242,9 @@ pub(super) fn hinted_type(
 fn constant(name: &str, ty: &CqlType, literal: &ast::Literal) -> Result<Option<Vec<u8>>, Error> {
     let uuid;
     let literal = match literal {
+        ast::Literal::Null if *ty == CqlType::Counter => {
+            return Err(Error::Invalid("Invalid null value for counter increment/decrement".into()));
+        }
         ast::Literal::Null => return Ok(None),
         ast::Literal::Duration(d) => {
             if *ty.thawed() != CqlType::Duration {

@@ -320,8 +320,11 @@ fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<E
         None => None,
     };
     let ttl = given.unwrap_or_else(|| plan.def.options.default_time_to_live.into());
-    if !(0..=TTL_S_MAX).contains(&ttl) {
-        return Err(Error::Invalid(format!("A TTL must be from 0 to {TTL_S_MAX} seconds (given {ttl})")));
+    if ttl < 0 {
+        return Err(Error::Invalid(format!("A TTL must be greater or equal to 0, but was {ttl}")));
+    }
+    if ttl > TTL_S_MAX {
+        return Err(Error::Invalid(format!("ttl is too large. requested ({ttl}) maximum ({TTL_S_MAX})")));
     }
     let ttl_s = ttl as u32;
     if ttl_s == 0 {
