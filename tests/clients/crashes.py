@@ -6,7 +6,7 @@
 - Of concurrent `INSERT ... IF NOT EXISTS` of one key, at most one was applied. Every client that received the owner of the
   key received the one that is stored.
 - A row that is updated repeatedly has the last acknowledged value, or the one after it.
-- Indexes name exactly the rows that have the value.
+- Indexes and a view name exactly the rows that have the value.
 """
 
 import os
@@ -38,6 +38,8 @@ def make(session):
         session.execute(f"CREATE TABLE crash.{table}")
     for index in ["indexed (v) USING 'sai'", "indexed (w)", "indexed (s) USING 'sai'"]:
         session.execute(f"CREATE INDEX ON crash.{index}")
+    named = " AND ".join(f"{column} IS NOT NULL" for column in ("v", "k", "c"))
+    session.execute(f"CREATE MATERIALIZED VIEW crash.by_v AS SELECT k, c, w FROM crash.indexed WHERE {named} PRIMARY KEY (v, k, c)")
 
 
 class Writer(threading.Thread):
@@ -110,7 +112,7 @@ def check(session, writers):
 
 
 def check_indexes(session):
-    """Compares queries by index with a scan of the table."""
+    """Compares queries by index and by view with a scan of the table."""
     rows = list(session.execute("SELECT k, c, v, w, s FROM crash.indexed"))
     for value in range(VALUES):
         for test, holds in [
@@ -122,6 +124,12 @@ def check_indexes(session):
             expected = [(row.k, row.c) for row in rows if holds(row)]
             found = [tuple(row) for row in session.execute(f"SELECT k, c FROM crash.indexed WHERE {test}")]
             assert found == expected, f"{test}: found {found}, expected {expected}"
+    expected = sorted((row.v, row.k, row.c, row.w) for row in rows if row.v is not None)
+    found = [tuple(row) for row in session.execute("SELECT v, k, c, w FROM crash.by_v")]
+    assert sorted(found) == expected, f"the view has {found}, expected {expected}"
+    for value in range(VALUES):
+        found = [tuple(row) for row in session.execute(f"SELECT v, k, c, w FROM crash.by_v WHERE v = {value}")]
+        assert found == [row for row in expected if row[0] == value], f"the view of {value} has {found}"
 
 
 def main():
