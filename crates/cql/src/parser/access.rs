@@ -24,10 +24,16 @@ impl Parser<'_> {
         Ok(Statement::AlterRole(AlterRole { if_exists, name, options }))
     }
 
-    /// Parses the rest of DROP ROLE or DROP USER.
+    /// Parses the rest of DROP ROLE.
     pub(super) fn drop_role(&mut self) -> Result<DropRole> {
         let if_exists = self.if_exists()?;
         Ok(DropRole { if_exists, name: self.role_name()? })
+    }
+
+    /// Parses the rest of DROP USER.
+    pub(super) fn drop_user(&mut self) -> Result<DropRole> {
+        let if_exists = self.if_exists()?;
+        Ok(DropRole { if_exists, name: self.user_name()? })
     }
 
     fn role_options(&mut self) -> Result<RoleOptions> {
@@ -66,7 +72,7 @@ impl Parser<'_> {
         };
         if is_repeated {
             let name = start.current.text.to_uppercase();
-            return Err(start.error(format!("{name} is given twice")));
+            return Err(Parser::repeated(format!("Multiple definition for property '{name}'")));
         }
         Ok(())
     }
@@ -107,10 +113,21 @@ impl Parser<'_> {
         Ok(Datacenters::Only(names))
     }
 
+    /// Parses the name of a user. As in Cassandra, it is no name in double quotes.
+    fn user_name(&mut self) -> Result<String> {
+        match self.at(TokenKind::QuotedName) {
+            true => Err(Parser::repeated(
+                "Quoted strings are are not supported for user names and USER is deprecated, please use ROLE"
+                    .to_owned(),
+            )),
+            false => self.role_name(),
+        }
+    }
+
     /// Parses the rest of CREATE USER.
     pub(super) fn create_user(&mut self) -> Result<Statement> {
         let if_not_exists = self.if_not_exists()?;
-        let name = self.role_name()?;
+        let name = self.user_name()?;
         let (password, hashed_password) = self.user_password()?;
         let superuser = self.user_superuser().unwrap_or(false);
         Ok(Statement::CreateUser(CreateUser { if_not_exists, name, password, hashed_password, superuser }))
@@ -119,7 +136,7 @@ impl Parser<'_> {
     /// Parses the rest of ALTER USER.
     pub(super) fn alter_user(&mut self) -> Result<Statement> {
         let if_exists = self.if_exists()?;
-        let name = self.role_name()?;
+        let name = self.user_name()?;
         let (password, hashed_password) = self.user_password()?;
         let superuser = self.user_superuser();
         Ok(Statement::AlterUser(AlterUser { if_exists, name, password, hashed_password, superuser }))
@@ -213,7 +230,7 @@ impl Parser<'_> {
         }
         // These words may also name a table. TO, FROM or OF then follows.
         let next = self.peek();
-        let named = self.peek_is_name() || next.kind == TokenKind::String;
+        let named = self.peek_is_name() || matches!(next.kind, TokenKind::String | TokenKind::DollarString);
         if named && self.eat_word("ROLE") {
             return Ok(Resource::Role(self.role_name()?));
         }

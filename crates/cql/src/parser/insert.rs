@@ -17,14 +17,9 @@ impl Parser<'_> {
         } else {
             columns = self.parenthesized(Parser::identifier)?;
             self.expect_word("VALUES")?;
-            let start = *self;
             values = self.parenthesized(Parser::term)?;
             if columns.len() != values.len() {
-                return Err(start.error(format!(
-                    "Unmatched column names/values: {} names, {} values",
-                    columns.len(),
-                    values.len()
-                )));
+                return Err(self.invalid("Unmatched column names/values"));
             }
         }
         let if_not_exists = self.if_not_exists()?;

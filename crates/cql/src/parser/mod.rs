@@ -303,7 +303,8 @@ impl<'a> Parser<'a> {
     fn role_name(&mut self) -> Result<String> {
         match self.current.kind {
             TokenKind::String if self.current.text.len() > 2 => self.string(),
-            TokenKind::String => Err(self.error("a name cannot be empty")),
+            TokenKind::DollarString if self.current.text.len() > 4 => self.string(),
+            TokenKind::String | TokenKind::DollarString => Err(self.error("a name cannot be empty")),
             _ => self.identifier(),
         }
     }

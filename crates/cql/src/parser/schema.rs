@@ -117,7 +117,7 @@ impl Parser<'_> {
         } else if self.eat_word("ROLE") {
             Ok(Statement::DropRole(self.drop_role()?))
         } else if self.eat_word("USER") {
-            Ok(Statement::DropUser(self.drop_role()?))
+            Ok(Statement::DropUser(self.drop_user()?))
         } else {
             Err(self.expected(
                 "KEYSPACE, TABLE, TYPE, INDEX, MATERIALIZED VIEW, FUNCTION, AGGREGATE, TRIGGER, ROLE, USER \

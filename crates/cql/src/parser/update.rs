@@ -47,27 +47,32 @@ impl Parser<'_> {
         let named = self.at_name() && !(self.at(TokenKind::Word) && is_constant(self.current.text));
         let sign = if named { self.peek().kind } else { TokenKind::End };
         if matches!(sign, TokenKind::Plus | TokenKind::Minus) {
-            self.same_column(column)?;
+            let is_same = self.identifier()? == column;
             self.advance();
+            let is_integer = self.at(TokenKind::Integer);
             let value = self.term()?;
+            let form = match sign {
+                TokenKind::Plus => "X = X +<value>",
+                // Cassandra reads `-3` as one word.
+                _ if is_integer => "X = X - <value>",
+                _ => "X = X -<value>",
+            };
+            only_form(form, is_same)?;
             return Ok(if sign == TokenKind::Plus { Change::Add(value) } else { Change::Subtract(value) });
         }
         let value = self.term()?;
         if self.eat(TokenKind::Plus) {
-            self.same_column(column)?;
+            only_form("X = <value> + X", self.identifier()? == column)?;
             return Ok(Change::Prepend(value));
         }
         Ok(Change::Set(value))
     }
+}
 
-    fn same_column(&mut self, column: &str) -> Result<()> {
-        let start = *self;
-        if self.identifier()? == column {
-            Ok(())
-        } else {
-            Err(start.error(
-                "Only expressions of the form X = X + <value>, X = X - <value> and X = <value> + X are supported",
-            ))
-        }
+/// Refuses an expression of this form with another column than the assigned one.
+fn only_form(form: &str, is_same: bool) -> Result<()> {
+    match is_same {
+        true => Ok(()),
+        false => Err(Parser::repeated(format!("Only expressions of the form {form} are supported."))),
     }
 }
