@@ -18,7 +18,7 @@ use crate::bind::names::TableNames;
 use crate::bind::select::{SelectPlan, select};
 use crate::bind::term::{Binder, Counted};
 use crate::current::BoundTo;
-use crate::ddl::definition::{indexes, keyspace_of, no_keyspace, no_table, unsupported, views};
+use crate::ddl::definition::{indexes, keyspace_of, no_table, unsupported, views};
 use crate::ddl::maintenance;
 use crate::heavy_lane::heavy;
 use crate::index::view::{ViewKeys, ViewSource};
@@ -404,7 +404,10 @@ fn readable(
         return Ok((def.clone(), false));
     }
     let known = schema.keyspaces.contains_key(&keyspace) || definitions.has_own(&keyspace);
-    Err(if known { no_table(&keyspace, &name.name) } else { no_keyspace(&keyspace) })
+    Err(match known {
+        true => no_table(&name.name),
+        false => Error::Invalid(format!("keyspace {keyspace} does not exist")),
+    })
 }
 
 impl Embedded {

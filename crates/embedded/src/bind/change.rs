@@ -318,7 +318,7 @@ pub(crate) fn in_order(def: &TableDef, ops: &mut [ColumnOp]) -> Result<(), Error
         Some(pair) => {
             let column = def.columns.iter().find(|c| c.id == pair[0].column && !is_key(c));
             let name = column.map_or("", |c| c.name.as_str());
-            invalid(format!("Multiple incompatible setting of column {name}"))
+            Err(Error::Syntax(format!("Multiple incompatible setting of column {name}")))
         }
         None => Ok(()),
     }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::system::own_tables::is_server_keyspace;
 
-pub(crate) use step::{DefinitionStep, no_keyspace, no_table};
+pub(crate) use step::{DefinitionStep, no_table};
 
 /// Applies a statement. `None`: there is nothing to do (`IF EXISTS`, `IF NOT EXISTS`). `id` becomes
 /// the version of the new schema and the identity of a new table. `now_us` is the time of the

@@ -170,11 +170,11 @@ pub(crate) fn timestamp_of_all(
     if plans.iter().any(|plan| plan.timestamp.is_some()) {
         return Err(Error::Invalid("Timestamp must be set either on BATCH or individual statements".into()));
     }
-    if plans.iter().any(|plan| plan.facts.counts) {
-        return Err(Error::Invalid("Cannot provide custom timestamp for a BATCH containing counters".into()));
-    }
     if plans.iter().any(WritePlan::is_conditional) {
         return Err(Error::Invalid("Cannot provide custom timestamp for conditional BATCH".into()));
+    }
+    if plans.iter().any(|plan| plan.facts.counts) {
+        return Err(Error::Invalid("Cannot provide custom timestamp for counter BATCH".into()));
     }
     plans.iter_mut().for_each(|plan| plan.timestamp = Some(timestamp.clone()));
     Ok(())
@@ -274,7 +274,11 @@ pub(crate) fn insert(
         keys.iter().enumerate().filter(|(_, key)| key.is_none()).map(|(at, _)| at).collect::<Vec<_>>();
     let no_row = missing.len() == keys.len() - partition && missing.iter().all(|at| *at >= partition);
     if let Some(at) = missing.first().filter(|_| !(only_static && no_row && !missing.is_empty())) {
-        return Err(Error::Invalid(format!("Some primary key parts are missing: {}", def.columns[*at].name)));
+        let of_partition = *at < partition;
+        let what = if of_partition { "partition key parts" } else { "clustering keys" };
+        let names = missing.iter().filter(|at| (**at < partition) == of_partition);
+        let names: Vec<&str> = names.map(|at| def.columns[*at].name.as_str()).collect();
+        return Err(Error::Invalid(format!("Some {what} are missing: {}", names.join(", "))));
     }
     let mut keys = keys.into_iter().flatten();
     let restrictions = Restrictions {

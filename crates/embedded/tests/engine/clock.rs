@@ -82,7 +82,7 @@ fn schema_changes_stay_after_a_step_back() {
     ];
     assert_eq!(machine.run(1, &changes), ["done"; 5]);
     let questions = [(0, "SELECT again FROM new"), (0, "SELECT b FROM t"), (0, "SELECT * FROM old")];
-    assert_eq!(machine.run(1, &questions), ["", "", "! table ks.old does not exist"]);
+    assert_eq!(machine.run(1, &questions), ["", "", "! table old does not exist"]);
 }
 
 #[test]

@@ -81,8 +81,8 @@ fn compact_and_flush_are_statements() {
             "void",
             "void",
             "2",
-            "! table ks.nowhere does not exist",
-            "! table ks.nowhere does not exist",
+            "! table nowhere does not exist",
+            "! table nowhere does not exist",
         ],
     );
 }
@@ -181,10 +181,10 @@ fn invalid_statements_are_rejected_with_a_reason() {
         &[
             "! Keyspace 'ks' doesn't exist", "CREATED ", "! Keyspace 'ks' already exists", "void",
             "! counter type is not supported for PRIMARY KEY column 'k'", "CREATED t",
-            "! Invalid STRING constant (a) for \"k\" of type int", "! Some primary key parts are missing: k",
+            "! Invalid STRING constant (a) for \"k\" of type int", "! Some partition key parts are missing: k",
             "! Cannot provide custom timestamp for conditional updates",
             "! Invalid operation (v = v + 1) for non counter column v",
-            "! Undefined column name nope in table ks.t", "! table ks.nope does not exist",
+            "! Undefined column name nope in table ks.t", "! table nope does not exist",
             "UPDATED t", "UPDATED t", "", "DROPPED t", "void", "DROPPED ", "! Keyspace 'ks' doesn't exist",
         ],
     );

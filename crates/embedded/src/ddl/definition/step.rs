@@ -54,9 +54,9 @@ pub(crate) fn no_keyspace(name: &str) -> Error {
     Error::Invalid(format!("Keyspace '{name}' doesn't exist"))
 }
 
-/// Returns the error for a missing table.
-pub(crate) fn no_table(keyspace: &str, name: &str) -> Error {
-    Error::Invalid(format!("table {keyspace}.{name} does not exist"))
+/// Returns the error for a missing table of a keyspace that exists.
+pub(crate) fn no_table(name: &str) -> Error {
+    Error::Invalid(format!("table {name} does not exist"))
 }
 
 /// Returns the error for a definition that is not valid.

@@ -182,7 +182,7 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     let (min, max) = (number(pairs, "min_threshold")?, number(pairs, "max_threshold")?);
     if let Some(min) = min {
         if min < 2 {
-            return config(format!("Min compaction threshold cannot be less than 2 (got {min})."));
+            return config(format!("Min compaction threshold cannot be less than 2 (got {min})"));
         }
         if min > max.unwrap_or(32) {
             return config("Min compaction threshold cannot be larger than max compaction threshold.".into());
@@ -214,11 +214,29 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
             }
         }
     }
+    check_buckets(pairs)?;
     if let Strategy::TimeWindow { .. } = strategy {
         out.strategy = Strategy::TimeWindow { window_s: window(pairs)? };
         out.timestamps_per_s = resolution(pairs)?;
     }
     Ok(())
+}
+
+/// Checks the bounds of the buckets of a strategy, which have no effect here.
+fn check_buckets(pairs: &Pairs) -> Result<(), Error> {
+    let bound = |name: &str, default: f64| match find(pairs, name).map(text) {
+        Some(given) => {
+            given.parse().or_else(|_| config(format!("{given} is not a parsable float for {name}")))
+        }
+        None => Ok(default),
+    };
+    let (low, high): (f64, f64) = (bound("bucket_low", 0.5)?, bound("bucket_high", 1.5)?);
+    match high <= low {
+        true => config(format!(
+            "bucket_high value ({high:?}) is less than or equal to the bucket_low value ({low:?})"
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Parses ScyllaDB's option for when tombstones are dropped, which overrides `gc_grace_seconds`.

@@ -239,12 +239,14 @@ fn columns_of(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Res
     for key in create.partition_key.iter().chain(&create.clustering) {
         if !columns.iter().any(|c| c.name == *key) {
             return Err(Error::Invalid(format!(
-                "Unknown column '{key}' referenced in PRIMARY KEY for table '{table}'"
+                "Unknown column '{key}' referenced in PRIMARY KEY for table '{}'",
+                create.table.name
             )));
         }
         if !seen.insert(key) {
             return Err(Error::Invalid(format!(
-                "Duplicate column '{key}' in PRIMARY KEY clause for table '{table}'"
+                "Duplicate column '{key}' in PRIMARY KEY clause for table '{}'",
+                create.table.name
             )));
         }
     }
