@@ -95,7 +95,19 @@ impl Filter {
                 BoundTest::Compare(CompareOp::Eq, fields.swap_remove(*at).into_owned())
             }
             Test::In(choice) => {
-                let all = choice.values(values)?.into_iter().map(Cow::into_owned).collect();
+                let all = match choice {
+                    // As in Cassandra, nulls of a filter's list are without effect.
+                    Choice::Some(binds) => {
+                        let mut all = Vec::with_capacity(binds.len());
+                        for bind in binds.iter() {
+                            if bind.get(values)? != Given::Null {
+                                all.push(bind.required(values)?.into_owned());
+                            }
+                        }
+                        all
+                    }
+                    choice => choice.values(values)?.into_iter().map(Cow::into_owned).collect(),
+                };
                 BoundTest::In(in_order(&def.columns[self.column].ty, all))
             }
             Test::Contains(bind) => BoundTest::Contains(one(bind, "value")?),

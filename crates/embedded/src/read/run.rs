@@ -200,16 +200,16 @@ impl Reading {
         if plan.view.is_some() {
             ranges = ranges_of_places(ranges);
         }
-        let limit = |bind: &Option<crate::bind::term::Bind>, name: &str| match bind {
+        let limit = |bind: &Option<crate::bind::term::Bind>| match bind {
             None => Ok(u32::MAX),
             Some(bind) => match bind.number(values)? {
                 None => Ok(u32::MAX),
                 Some(n) if n > 0 => Ok(n as u32),
-                Some(_) => Err(Error::Invalid(format!("{name} must be strictly positive"))),
+                Some(_) => Err(Error::Invalid("LIMIT must be strictly positive".into())),
             },
         };
-        let per_partition = limit(&plan.limits.per_partition, "PER PARTITION LIMIT")?;
-        let rows_max = limit(&plan.limits.all, "LIMIT")?;
+        let per_partition = limit(&plan.limits.per_partition)?;
+        let rows_max = limit(&plan.limits.all)?;
         let is_one_group = plan.projection.group_of_all().is_some();
         let filters =
             plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
