@@ -33,7 +33,7 @@ fn roles_grants_and_levels_are_refused_beyond_their_weight() {
             n if n < 40 => format!("CREATE ROLE s{}", n - 20),
             n => format!("GRANT r{} TO s{}", (n - 40) / 20, (n - 40) % 20),
         }),
-        ("users", |n| format!("CREATE USER IF NOT EXISTS \"{n:0200}\" SUPERUSER")),
+        ("users", |n| format!("CREATE USER IF NOT EXISTS '{n:0200}' SUPERUSER")),
     ];
     for (name, form) in forms {
         let server = Server::start(None);

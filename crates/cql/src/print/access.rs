@@ -24,7 +24,7 @@ pub(super) fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: S
         Statement::DropRole(s) => write!(f, "DROP ROLE {}{}", IfExists(s.if_exists), Identifier(&s.name)),
         Statement::CreateUser(s) => create_user(f, s, secrets),
         Statement::AlterUser(s) => alter_user(f, s, secrets),
-        Statement::DropUser(s) => write!(f, "DROP USER {}{}", IfExists(s.if_exists), Identifier(&s.name)),
+        Statement::DropUser(s) => write!(f, "DROP USER {}{}", IfExists(s.if_exists), UserName(&s.name)),
         Statement::GrantRole(s) => write!(f, "GRANT {} TO {}", Identifier(&s.role), Identifier(&s.grantee)),
         Statement::RevokeRole(s) => {
             write!(f, "REVOKE {} FROM {}", Identifier(&s.role), Identifier(&s.grantee))
@@ -121,14 +121,27 @@ fn role_options(f: &mut Formatter<'_>, options: &RoleOptions, secrets: Secrets) 
     }
 }
 
+/// Display of the name of a user, which is a string if it must be quoted.
+struct UserName<'a>(&'a str);
+
+impl fmt::Display for UserName<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let identifier = Identifier(self.0).to_string();
+        match identifier.starts_with('"') {
+            true => Quoted(self.0).fmt(f),
+            false => f.write_str(&identifier),
+        }
+    }
+}
+
 fn create_user(f: &mut Formatter<'_>, user: &CreateUser, secrets: Secrets) -> fmt::Result {
-    write!(f, "CREATE USER {}{}", IfNotExists(user.if_not_exists), Identifier(&user.name))?;
+    write!(f, "CREATE USER {}{}", IfNotExists(user.if_not_exists), UserName(&user.name))?;
     user_password(f, user.password.as_deref(), user.hashed_password.as_deref(), secrets)?;
     f.write_str(if user.superuser { " SUPERUSER" } else { "" })
 }
 
 fn alter_user(f: &mut Formatter<'_>, user: &AlterUser, secrets: Secrets) -> fmt::Result {
-    write!(f, "ALTER USER {}{}", IfExists(user.if_exists), Identifier(&user.name))?;
+    write!(f, "ALTER USER {}{}", IfExists(user.if_exists), UserName(&user.name))?;
     user_password(f, user.password.as_deref(), user.hashed_password.as_deref(), secrets)?;
     f.write_str(match user.superuser {
         Some(true) => " SUPERUSER",
