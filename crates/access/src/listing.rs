@@ -124,7 +124,7 @@ impl Planner<'_> {
                     let message = format!("You are not authorized to view roles granted to {of}");
                     return Err(Error::Unauthorized(message));
                 }
-                self.require_role(of)?;
+                self.require_listed(of)?;
                 Some(of.as_str())
             }
         };
@@ -181,7 +181,7 @@ impl Planner<'_> {
         let resource = statement.resource.as_ref();
         let resource = resource.map(|r| Resource::of(r, self.keyspace, self.table_id)).transpose()?;
         if let Some(of) = &statement.of {
-            self.require_role(of)?;
+            self.require_listed(of)?;
         }
         if let Some(resource) = resource.as_ref().filter(|resource| !self.exists(resource)) {
             return Err(Error::Invalid(format!("{resource} doesn't exist")));

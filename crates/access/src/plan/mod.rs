@@ -97,6 +97,11 @@ impl Planner<'_> {
         }
     }
 
+    /// Checks that a role exists whose rights or roles are listed.
+    pub(crate) fn require_listed(&self, role: &str) -> Result<(), Error> {
+        self.require_role(role).map_err(|_| Error::Invalid(format!("<role {role}> doesn't exist")))
+    }
+
     pub(crate) fn require_role(&self, role: &str) -> Result<(), Error> {
         match self.roles.get(role) {
             Some(_) => Ok(()),

@@ -113,7 +113,7 @@ impl Planner<'_> {
         self.check_alter(name, options)?;
         check_options(options)?;
         let Some(role) = self.roles.get(name) else {
-            return if if_exists { Ok(Vec::new()) } else { invalid(&format!("{name} doesn't exist")) };
+            return if if_exists { Ok(Vec::new()) } else { invalid(&format!("Role {name} doesn't exist")) };
         };
         Ok(vec![Edit::PutRole {
             role: name.into(),

@@ -110,6 +110,8 @@ fn guardrail_limits_elements_of_collections() {
         let literal = format!("UPDATE t SET l = [{}] WHERE k = 1 AND c = 1", ["1"; 101].join(", "));
         assert_eq!(session.refused(&literal, &[]).await, expected);
         assert_eq!(session.refused(bound, &[&ints(100)]).await, "0 rows");
+        // A count that the value has no room for is no number of elements.
+        assert_eq!(session.refused(bound, &[b"test"]).await, "Not enough bytes to read a list");
     });
     server.end_with_bounded_polls();
 }
