@@ -146,7 +146,7 @@ pub(crate) fn restrict(
     purpose: Purpose,
 ) -> Result<Restrictions, Error> {
     let def = &names.def;
-    let (mut merged, mut tokens) = (Merged::new(def, purpose.allows_filtering()), Tokens::default());
+    let (mut merged, mut tokens) = (Merged::new(def, purpose), Tokens::default());
     for relation in relations {
         let contains = match relation {
             Relation::Contains { .. } => Some("CONTAINS"),
@@ -168,8 +168,7 @@ pub(crate) fn restrict(
         merged.into_sorted().into_iter().try_for_each(|restriction| restriction.filter(&mut out.filters))?;
         return Ok(out);
     }
-    let is_indexed = purpose.write().is_none() && merged.has_index();
-    let may_filter = purpose.allows_filtering() || is_indexed;
+    let may_filter = purpose.allows_filtering() || merged.has_index();
     let checks = Checks { def, merged: &merged, purpose, may_filter };
     checks.partition_key(!out.tokens.is_empty())?;
     checks.clustering_key()?;

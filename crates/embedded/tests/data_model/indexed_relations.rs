@@ -7,6 +7,12 @@ const FILTERING: &str = "! Cannot execute this query as it might involve data fi
     unpredictable performance. If you want to execute this query despite the performance unpredictability, use \
     ALLOW FILTERING";
 
+const SLICE: &str = "! Clustering column \"b\" cannot be restricted (preceding column \"a\" is restricted by a \
+    non-EQ relation)";
+
+const GAP: &str =
+    "! PRIMARY KEY column \"b\" cannot be restricted as preceding column \"a\" is not restricted";
+
 const SETUP: [(&str, &str); 7] = [
     (
         "CREATE TABLE t (k int, a int, b int, f frozen<list<int>>, v int, w int, PRIMARY KEY (k, a, b, f))",
@@ -51,21 +57,17 @@ fn relations_of_several_columns_choose_slices_with_an_index_too() {
 
 #[test]
 fn relations_without_an_index_are_refused_as_in_a_table_without_any() {
-    let gap = "! PRIMARY KEY column \"b\" cannot be restricted as preceding column \"a\" is not restricted";
     let contains =
         "! Clustering columns can only be restricted with CONTAINS with a secondary index or filtering";
     check_queries(&[
-        ("k = 1 AND b > 1", gap),
-        ("b > 1", gap),
+        ("k = 1 AND b > 1", GAP),
+        ("b > 1", GAP),
         ("k = 1 AND f CONTAINS 2", contains),
         ("f CONTAINS 2", contains),
         ("k = 1 AND w = 2 AND f CONTAINS 3", contains),
         ("w = 2", FILTERING),
         ("k = 1 AND a = 1 AND w = 2", FILTERING),
-        (
-            "k = 1 AND a > 1 AND b > 2 AND v = 3",
-            "! Clustering column \"b\" cannot be restricted (preceding column \"a\" is restricted by a non-EQ relation)",
-        ),
+        ("k = 1 AND a > 1 AND b > 2 AND v = 3", SLICE),
     ]);
 }
 
@@ -83,4 +85,15 @@ fn index_of_one_relation_leaves_others_to_filtering() {
         ("k > 1 AND v = 3", FILTERING),
         ("a = 1 AND v = 3", FILTERING),
     ]);
+}
+
+#[test]
+fn deletion_uses_no_index() {
+    let steps = [
+        ("DELETE FROM t WHERE k = 1 AND a > 1 AND b = 2", SLICE),
+        ("DELETE FROM t WHERE k = 1 AND b = 2", GAP),
+        ("DELETE FROM t WHERE k = 1 AND v = 3", "! Non PRIMARY KEY columns found in where clause: v "),
+        ("SELECT w FROM t", "1 2 3 4"),
+    ];
+    check(&SETUP.into_iter().chain(steps).collect::<Vec<_>>());
 }

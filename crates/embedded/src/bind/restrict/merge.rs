@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use engine::Error;
 use schema::TableDef;
 
-use super::is_lower;
 use super::restriction::{Kind, Restriction};
+use super::{Purpose, is_lower};
 use crate::bind::tuple::SliceBound;
 
 /// Merged restrictions.
 #[derive(Debug)]
 pub(super) struct Merged<'a> {
     def: &'a TableDef,
-    allow_filtering: bool,
+    purpose: Purpose,
     all: Vec<Restriction>,
     /// Restriction of each column, as its index in `all`.
     of_columns: BTreeMap<usize, usize>,
@@ -22,8 +22,13 @@ pub(super) struct Merged<'a> {
 
 impl<'a> Merged<'a> {
     /// Returns no restrictions of the columns of a table.
-    pub(super) fn new(def: &'a TableDef, allow_filtering: bool) -> Merged<'a> {
-        Merged { def, allow_filtering, all: Vec::new(), of_columns: BTreeMap::new() }
+    pub(super) fn new(def: &'a TableDef, purpose: Purpose) -> Merged<'a> {
+        Merged { def, purpose, all: Vec::new(), of_columns: BTreeMap::new() }
+    }
+
+    /// Returns true if an index supports a restriction. Writes use no indexes.
+    fn finds(&self, restriction: &Restriction) -> bool {
+        self.purpose.write().is_none() && restriction.has_index(self.def)
     }
 
     /// Adds a restriction.
@@ -32,7 +37,7 @@ impl<'a> Merged<'a> {
     /// It cannot be combined with an earlier one.
     pub(super) fn add(&mut self, new: Restriction) -> Result<(), Error> {
         let (first, is_slice) = (new.columns.start, matches!(new.kind, Kind::Bounds(_)));
-        let last = self.last_clustering().filter(|_| !self.allow_filtering && !new.has_index(self.def));
+        let last = self.last_clustering().filter(|_| !self.purpose.allows_filtering() && !self.finds(&new));
         let mut known: Vec<usize> = self.of_columns.range(new.columns.clone()).map(|(_, at)| *at).collect();
         known.dedup();
         let columns = new.columns.clone();
@@ -118,7 +123,7 @@ impl<'a> Merged<'a> {
 
     /// Returns true if an index supports one of the restrictions.
     pub(super) fn has_index(&self) -> bool {
-        self.all.iter().any(|restriction| restriction.has_index(self.def))
+        self.all.iter().any(|restriction| self.finds(restriction))
     }
 
     /// Returns the names of the columns that two restrictions share.
