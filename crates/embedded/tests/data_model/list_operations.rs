@@ -50,6 +50,24 @@ fn operations_see_elements_that_earlier_ones_added() {
 }
 
 #[test]
+fn removals_before_other_operations_are_bounded() {
+    let insert = format!("INSERT INTO t (k, l) VALUES (1, [{}])", ["'a'"; 300].join(", "));
+    let delete = |count: usize| format!("DELETE {} FROM t WHERE k = 1", vec!["l[0]"; count].join(", "));
+    check(&[
+        TABLE,
+        (&insert, "void"),
+        (
+            &delete(258),
+            "! expected at most 256 operations of a statement that remove elements of a list before others, got more: \
+             send several statements",
+        ),
+        (&delete(257), "void"),
+        ("UPDATE t SET l[42] = 'z' WHERE k = 1", "void"),
+        ("UPDATE t SET l[43] = 'z' WHERE k = 1", "! List index 43 out of bound, list has size 43"),
+    ]);
+}
+
+#[test]
 fn positions_that_are_null_are_refused() {
     check(&[
         ("CREATE TABLE t (k int PRIMARY KEY, l list<text>, m map<text, int>)", "CREATED t"),
