@@ -199,13 +199,12 @@ impl Access {
 }
 
 /// Actions of plans and their permissions.
-const ACTIONS: [(Action, Permission); 6] = [
+const ACTIONS: [(Action, Permission); 5] = [
     (Action::Select, Permission::Select),
     (Action::Modify, Permission::Modify),
     (Action::Create, Permission::Create),
     (Action::Alter, Permission::Alter),
     (Action::Drop, Permission::Drop),
-    (Action::Unmask, Permission::Unmask),
 ];
 
 fn permission_of(action: Action) -> Permission {

@@ -42,9 +42,10 @@ impl Engine for Embedded {
             return Execution::Ready(Err(error));
         }
         match &plan.kind {
-            PlanKind::Select(select) => match &select.json {
-                None => self.select(select, request),
-                Some(columns) => self.select_json(select, columns, request),
+            PlanKind::Select(select) => match (select.for_viewer(request.viewer), &select.json) {
+                (Ok(select), None) => self.select(select, request),
+                (Ok(select), Some(columns)) => self.select_json(select, columns, request),
+                (Err(error), _) => Execution::Ready(Err(error)),
             },
             PlanKind::Write { plans: writes, is_atomic } => self.write(given, writes, *is_atomic, request),
             PlanKind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),

@@ -143,7 +143,7 @@ pub(crate) struct OwnedRequest {
     pub(crate) now_s: Option<u32>,
     serial: bool,
     consistency: &'static str,
-    viewer: Option<Arc<dyn Viewer>>,
+    pub(crate) viewer: Option<Arc<dyn Viewer>>,
 }
 
 impl OwnedRequest {

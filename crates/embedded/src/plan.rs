@@ -91,7 +91,11 @@ impl Plan for EmbeddedPlan {
     }
 
     fn needs_viewer(&self) -> bool {
-        matches!(&self.kind, PlanKind::Select(plan) if plan.is_virtual)
+        match &self.kind {
+            PlanKind::Select(plan) => plan.needs_viewer(),
+            PlanKind::Write { plans, .. } => self.shows_rows && plans.iter().any(WritePlan::may_show_masked),
+            _ => false,
+        }
     }
 
     fn shows_rows(&self) -> bool {
@@ -132,14 +136,6 @@ impl Binding {
     fn target(&mut self, def: &Arc<TableDef>, action: Action) {
         if self.named.insert((def.id, action)) {
             self.targets.push(target(def, action));
-        }
-    }
-
-    /// Adds the targets of a statement whose result shows stored data.
-    fn read_target(&mut self, def: &Arc<TableDef>) {
-        self.target(def, Action::Select);
-        if !def.masks.is_empty() {
-            self.target(def, Action::Unmask);
         }
     }
 
@@ -255,7 +251,7 @@ pub(crate) fn bind(
             binding.binder.about(&def.keyspace, &def.name);
             // A view shows data of its base table, whose permissions decide.
             let stored = view.as_ref().map_or(&def, |(source, _)| &source.base).clone();
-            binding.read_target(&stored);
+            binding.target(&stored, Action::Select);
             if !is_virtual {
                 binding.bound_to(&stored);
             }
@@ -323,7 +319,7 @@ fn write_plan(
     if plan.is_conditional() {
         // The result of a failed condition shows stored data, so the statement needs the right to
         // read it.
-        binding.read_target(&plan.def);
+        binding.target(&plan.def, Action::Select);
     }
     Ok(plan)
 }

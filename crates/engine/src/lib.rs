@@ -179,8 +179,6 @@ pub enum Action {
     Create,
     Alter,
     Drop,
-    /// Reading masked columns.
-    Unmask,
 }
 
 /// A statement bound to a schema, with the engine's plan inside.

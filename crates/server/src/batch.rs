@@ -10,7 +10,7 @@ use crate::answers::answer;
 use crate::audit;
 use crate::authorize::authorize;
 use crate::bind;
-use crate::execute::executed;
+use crate::execute::{executed, viewer};
 use crate::failure;
 use crate::fast::{Fast, Rest};
 use crate::pending::PendingResult;
@@ -222,7 +222,9 @@ fn call_engine(session: &Session, envelope: &Envelope, batch: &Batch<'_>, parts:
         })
         .collect();
     let shows_rows = parts.iter().any(|(plan, _)| plan.shows_rows());
+    let viewer = viewer(session, shows_rows && parts.iter().any(|(plan, _)| plan.needs_viewer()));
     let call = engine::Request {
+        viewer: viewer.as_ref(),
         room: shows_rows.then_some(session as &dyn AnswerMemory),
         body: own_body(envelope),
         timestamp_us: batch.params.timestamp,

@@ -2,8 +2,9 @@
 //! or later.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use engine::{AnswerMemory, Error, Execution, Later, StatementOutcome};
+use engine::{AnswerMemory, Error, Execution, Later, StatementOutcome, Viewer};
 use wire::{Envelope, Failure, QueryParams};
 
 use crate::answers::answer;
@@ -193,6 +194,12 @@ fn execute_access(session: &Rc<Session>, statement: &Statement) -> Later {
     })
 }
 
+/// Returns the rights of the session's role, if a plan needs them.
+pub(crate) fn viewer(session: &Session, is_needed: bool) -> Option<Arc<dyn Viewer>> {
+    let login = is_needed.then(|| session.login().expect("requests come after authentication"))?;
+    Some(session.core.access.viewer(&login))
+}
+
 /// Starts the engine call. If the plan has just become stale, binds it again, once, unless its text
 /// is long.
 fn call_engine(
@@ -207,34 +214,40 @@ fn call_engine(
         Ok(values) => values,
         Err(error) => return Execution::Ready(Err(error)),
     };
-    let is_read = statement.kind == StatementKind::Read;
-    let needs_viewer = is_read && matches!(&statement.work, Work::Engine(plan) if plan.needs_viewer());
-    let shows_rows = matches!(&statement.work, Work::Engine(plan) if plan.shows_rows());
-    let viewer = session.login().filter(|_| needs_viewer).map(|login| session.core.access.viewer(&login));
     let call = engine::Request {
-        viewer: viewer.as_ref(),
         values: &values,
         body: own_body(envelope),
         page_size: page_rows(params),
         page_bytes_max,
-        room: shows_rows.then_some(session as &dyn AnswerMemory),
         paging_state: params.paging_state,
         timestamp_us: params.timestamp,
         now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
         serial: params.consistency.is_serial(),
         consistency: params.consistency.name(),
+        ..engine::Request::EMPTY
     };
+    // A plan that was bound anew may depend on rights on which the earlier one did not.
     let run = |statement: &Statement| match &statement.work {
-        Work::Engine(plan) => session.core.engine.execute(plan, &call),
+        Work::Engine(plan) => {
+            let viewer = viewer(session, plan.needs_viewer());
+            let room = plan.shows_rows().then_some(session as &dyn AnswerMemory);
+            session.core.engine.execute(plan, &engine::Request { viewer: viewer.as_ref(), room, ..call })
+        }
         _ => unreachable!("a statement is for the engine before and after it is bound anew"),
     };
-    match run(statement) {
+    let execution = match run(statement) {
         Execution::Ready(Err(Error::Stale)) if !statement.is_stale_long() => {
-            match rebind(&session.core, statement) {
+            let rebound = rebind(&session.core, statement)
+                .and_then(|rebound| authorize(session, &rebound).map(|()| rebound));
+            match rebound {
                 Ok(rebound) => run(&rebound),
                 Err(error) => Execution::Ready(Err(error)),
             }
         }
         execution => execution,
+    };
+    if let Execution::Ready(Err(error @ Error::Unauthorized(_))) = &execution {
+        audit::denied(session, &statement.tree, error);
     }
+    execution
 }

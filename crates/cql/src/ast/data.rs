@@ -216,6 +216,24 @@ pub enum Relation {
     },
 }
 
+impl Relation {
+    /// Returns the columns that it restricts.
+    pub fn columns(&self) -> &[String] {
+        match self {
+            Relation::Compare { column, .. }
+            | Relation::Element { column, .. }
+            | Relation::In { column, .. }
+            | Relation::Contains { column, .. }
+            | Relation::ContainsKey { column, .. }
+            | Relation::Like { column, .. }
+            | Relation::IsNotNull { column } => std::slice::from_ref(column),
+            Relation::Tuple { columns, .. }
+            | Relation::TupleIn { columns, .. }
+            | Relation::Token { columns, .. } => columns,
+        }
+    }
+}
+
 /// `USING … AND …`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Using {

@@ -81,6 +81,14 @@ impl Computed {
         Computed { shown: shown.into(), weight, leaves, moment: Moment::now() }
     }
 
+    /// Replaces expressions. Returns true if `f` returned true for one.
+    pub(crate) fn replace(&mut self, mut f: impl FnMut(&mut Expr) -> bool) -> bool {
+        let mut shown = std::mem::take(&mut self.shown);
+        let replaced = shown.iter_mut().fold(false, |any, expr| f(expr) | any);
+        *self = Computed::new(shown.into_vec());
+        replaced
+    }
+
     /// Binds the values of an execution.
     pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<Computed, Error> {
         let shown = self.shown.iter().map(|expr| expr.bound(values)).collect::<Result<_, _>>()?;
@@ -209,10 +217,10 @@ impl Expr {
         }
     }
 
-    /// Replaces each leaf by the result of `f`.
-    pub(crate) fn replace_leaves(&mut self, f: &mut impl FnMut(&mut Leaf)) {
+    /// Calls `f` with each leaf, to replace it.
+    pub(crate) fn replace_leaves(&mut self, f: &mut impl FnMut(&mut Expr)) {
         match self {
-            Expr::Leaf(leaf) => f(leaf),
+            Expr::Leaf(_) => f(self),
             Expr::Bind(_) => {}
             Expr::Step(base, _) | Expr::Slice(base, ..) => base.replace_leaves(f),
             Expr::Call(_, parts) | Expr::Parts(_, parts) => {

@@ -8,6 +8,7 @@ pub(crate) mod expression;
 pub(crate) mod filter;
 pub(crate) mod indexed;
 pub(crate) mod json;
+pub(crate) mod mask;
 pub(crate) mod names;
 pub(crate) mod nearest;
 pub(crate) mod projection;

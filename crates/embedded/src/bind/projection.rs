@@ -17,6 +17,7 @@ use storage::{PartitionView, RowView};
 use crate::bind::expression::groups::{Call, GroupBy, Groups};
 use crate::bind::expression::operand::{Building, Operand};
 use crate::bind::expression::{Computed, Expr, Leaf};
+use crate::bind::mask::Masks;
 use crate::bind::names::TableNames;
 use crate::bind::restrict::Restrictions;
 use crate::bind::show::{RowSource, Show, Shows};
@@ -117,6 +118,7 @@ impl Specs {
 }
 
 /// Selectors of a SELECT, before they are grouped.
+#[derive(Clone)]
 pub(crate) struct Selected {
     shown: Vec<Expr>,
     aggregates: Vec<Call>,
@@ -162,6 +164,20 @@ pub(crate) fn selected(
 }
 
 impl Selected {
+    /// Returns the selectors for roles that see masked columns through their masks. `None`: no
+    /// selector reads one.
+    pub(crate) fn masked(&self, masks: &Masks<'_>) -> Option<Selected> {
+        let mut masked = self.clone();
+        let mut differs = false;
+        for expr in &mut masked.shown {
+            differs |= masks.apply(expr);
+        }
+        for call in &mut masked.aggregates {
+            differs |= call.arguments.replace(|expr| masks.apply(expr));
+        }
+        differs.then_some(masked)
+    }
+
     /// Returns the projection, with the groups of a `GROUP BY` if there are some.
     pub(crate) fn projection(self, def: &TableDef, by: Option<GroupBy>) -> Projection {
         if by.is_some() || !self.aggregates.is_empty() {
@@ -177,6 +193,15 @@ impl Selected {
         };
         Projection::Rows(Shows::new(def, self.shown.into_iter().map(show).collect()))
     }
+}
+
+/// Returns the projection of parts of columns, behind the masks of their columns.
+pub(crate) fn masked_rows(masks: &Masks<'_>, shows: Vec<Show>) -> Projection {
+    let mut shown: Vec<Expr> = shows.into_iter().map(|show| Expr::Leaf(Leaf::Show(show))).collect();
+    for expr in &mut shown {
+        masks.apply(expr);
+    }
+    Projection::Computed(Computed::new(shown))
 }
 
 /// Prepares a `GROUP BY`. `None`: there is none.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cql::ast::{self, Selection};
-use engine::{Cells, ColumnSpec, Columns, Error, ResultRows, Value};
+use engine::{Cells, ColumnSpec, Columns, Error, ResultRows, Value, Viewer};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
 use crate::bind::choice::Choice;
 use crate::bind::indexed::{IndexUse, analyze, choose};
+use crate::bind::mask::{Masks, check_conditions, masked_among, sees_stored};
 use crate::bind::names::TableNames;
 use crate::bind::nearest::{self, Nearest};
 use crate::bind::projection::{Projection, columns_in, group_by, selected};
@@ -21,7 +22,7 @@ use crate::bind::term::{Bind, Binder};
 use crate::index::view::ViewSource;
 
 /// LIMIT and PER PARTITION LIMIT.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RowLimits {
     pub(crate) all: Option<Bind>,
     pub(crate) per_partition: Option<Bind>,
@@ -56,6 +57,8 @@ pub(crate) struct SelectPlan {
     pub(crate) distinct: bool,
     /// True for a point read: a whole primary key by `=`, showing only cells of that row.
     pub(crate) point: bool,
+    /// True if all but the projection is that of a point read.
+    may_be_point: bool,
     /// True if the size of a row of the result has no small bound.
     pub(crate) may_be_large: bool,
     pub(crate) is_virtual: bool,
@@ -70,6 +73,17 @@ pub(crate) struct SelectPlan {
     listed: (usize, bool),
     /// Size of its largest result so far, in bytes of cells, up to [`ROOM_MAX`].
     room: AtomicUsize,
+    /// Use of masked columns, if there is one.
+    masked: Option<MaskedUse>,
+}
+
+/// Use of masked columns.
+#[derive(Debug)]
+struct MaskedUse {
+    /// Plan for roles without UNMASK. `None`: no masked column is shown.
+    shown: Option<Arc<SelectPlan>>,
+    /// Masked columns in the WHERE, by their index in the table's `columns`.
+    restricted: Vec<usize>,
 }
 
 /// Terms of INs bound in one task poll: at about 200 ns each, with sorting, 50 µs.
@@ -91,7 +105,13 @@ const ROOM_MAX: usize = 64 << 10;
 impl SelectPlan {
     /// Returns the plan of reading a view, whose definition as a table it is bound to.
     pub(crate) fn of_view(self, view: ViewSource) -> SelectPlan {
-        SelectPlan { view: Some(Arc::new(view)), point: false, ..self }
+        let view = Arc::new(view);
+        let of_view = |plan: SelectPlan| SelectPlan { view: Some(view.clone()), point: false, ..plan };
+        let mut plan = of_view(self);
+        if let Some(masked) = &mut plan.masked {
+            masked.shown = masked.shown.take().and_then(Arc::into_inner).map(|shown| Arc::new(of_view(shown)));
+        }
+        plan
     }
 
     /// Returns an empty result with capacity for the largest result so far.
@@ -102,6 +122,50 @@ impl SelectPlan {
     /// Returns the size of the largest result so far, in bytes of cells, up to [`ROOM_MAX`].
     pub(crate) fn room(&self) -> usize {
         self.room.load(Relaxed)
+    }
+
+    /// Returns true if its result depends on the rights of its viewer.
+    pub(crate) fn needs_viewer(&self) -> bool {
+        self.is_virtual || self.masked.is_some()
+    }
+
+    /// Returns the plan that shows what a viewer may see. `None`, the server, sees all.
+    ///
+    /// # Errors
+    /// Returns [`Error::Unauthorized`] if the viewer may not restrict a column of the WHERE.
+    pub(crate) fn for_viewer<'p>(
+        self: &'p Arc<SelectPlan>,
+        viewer: Option<&Arc<dyn Viewer>>,
+    ) -> Result<&'p Arc<SelectPlan>, Error> {
+        // Permissions on the base table decide what is seen of a view.
+        let stored = self.view.as_ref().map_or(&self.def, |view| &view.base);
+        let Some(masked) = self.masked.as_ref().filter(|_| !sees_stored(stored, viewer)) else {
+            return Ok(self);
+        };
+        check_conditions(&self.def, stored, &masked.restricted, viewer)?;
+        Ok(masked.shown.as_ref().unwrap_or(self))
+    }
+
+    /// Returns the same plan with other columns of the same names and types.
+    fn showing(&self, projection: Projection) -> SelectPlan {
+        let Shape { point, open, picked } = Shape::of(&self.def, &projection, self.may_be_point);
+        SelectPlan {
+            def: self.def.clone(),
+            projection: Arc::new(projection),
+            columns: self.columns.clone(),
+            json: self.json.clone(),
+            restrictions: self.restrictions.clone(),
+            index: self.index.clone(),
+            view: self.view.clone(),
+            nearest: self.nearest.clone(),
+            limits: self.limits.clone(),
+            point,
+            picked,
+            open,
+            room: AtomicUsize::new(0),
+            masked: None,
+            ..*self
+        }
     }
 
     /// Binds the projection to the values of an execution.
@@ -178,6 +242,8 @@ pub(crate) fn select(
     }
     let columns = selected.columns.clone();
     let by = group_by(names, select, &restrictions, binder)?;
+    let masks = Masks::of(def)?;
+    let masked = masks.and_then(|masks| selected.masked(&masks)).map(|masked| masked.projection(def, by.clone()));
     let projection = selected.projection(def, by);
     if projection.group_of_all().is_some() && select.per_partition_limit.is_some() {
         return Err(Error::Invalid("PER PARTITION LIMIT is not allowed with aggregate queries.".into()));
@@ -203,9 +269,7 @@ pub(crate) fn select(
     if restrictions.partition.is_empty() && restrictions.names_rows() && !is_filtered {
         return Err(Error::Invalid(NEEDS_FILTERING.into()));
     }
-    let off_point = |show: &Show| show.is_static(def) || show.is_open();
-    let open = projection.is_open();
-    let point = !is_virtual
+    let may_be_point = !is_virtual
         && !select.distinct
         && restrictions.filters.is_empty()
         && restrictions.tokens.is_empty()
@@ -213,13 +277,12 @@ pub(crate) fn select(
         && !restrictions.partition.is_empty()
         && restrictions.clustering.len() == def.clustering().count()
         && per_partition.is_none()
-        && nearest.is_none()
-        && matches!(&projection, Projection::Rows(shows) if !shows.iter().any(off_point));
+        && nearest.is_none();
+    let Shape { point, open, picked } = Shape::of(def, &projection, may_be_point);
     let (has_in, listed) = (restrictions.has_in(), (restrictions.listed(), restrictions.has_lists()));
-    let picked = if point { picked(def, &projection) } else { None };
     let projection = Arc::new(projection);
     let may_be_large = columns.len() > FIXED_COLUMNS || columns.iter().any(|c| c.ty.fixed_len().is_none());
-    Ok(SelectPlan {
+    let mut plan = SelectPlan {
         def: def.clone(),
         projection,
         columns,
@@ -232,6 +295,7 @@ pub(crate) fn select(
         order,
         distinct: select.distinct,
         point,
+        may_be_point,
         may_be_large,
         is_virtual,
         bypass_cache: select.bypass_cache,
@@ -240,7 +304,42 @@ pub(crate) fn select(
         has_in,
         listed,
         room: AtomicUsize::new(0),
-    })
+        masked: None,
+    };
+    if !def.masks.is_empty() {
+        let restricted = masked_among(def, restricted_columns(names, select)?.into_iter());
+        let shown = masked.map(|projection| Arc::new(plan.showing(projection)));
+        if shown.is_some() || !restricted.is_empty() {
+            plan.masked = Some(MaskedUse { shown, restricted });
+        }
+    }
+    Ok(plan)
+}
+
+/// Returns the columns whose values decide which rows are shown: those of the WHERE, and vectors
+/// that are searched. By their index in the table's `columns`.
+fn restricted_columns(names: &TableNames, select: &ast::Select) -> Result<Vec<usize>, Error> {
+    let searched = select.nearest.iter().map(|nearest| &nearest.column);
+    let columns = select.relations.iter().flat_map(ast::Relation::columns).chain(searched);
+    columns.map(|name| Ok(names.find(name)?.0)).collect()
+}
+
+/// Properties of a plan that depend on its projection.
+struct Shape {
+    point: bool,
+    open: bool,
+    picked: Option<Box<[u32]>>,
+}
+
+impl Shape {
+    /// Returns the shape of a plan. `may_be_point`: the rest of it is that of a point read.
+    fn of(def: &TableDef, projection: &Projection, may_be_point: bool) -> Shape {
+        let off_point = |show: &Show| show.is_static(def) || show.is_open();
+        let point = may_be_point
+            && matches!(projection, Projection::Rows(shows) if !shows.iter().any(off_point));
+        let picked = if point { picked(def, projection) } else { None };
+        Shape { point, open: projection.is_open(), picked }
+    }
 }
 
 /// Returns the column of a SELECT JSON.

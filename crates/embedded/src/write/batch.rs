@@ -195,7 +195,7 @@ impl Unchecked {
         for (plan, places) in &self.given {
             let values = self.request.values.borrowed(places.clone());
             for part in self.parts_of(engine, plan, &values, places)? {
-                checked.add(engine, part, &values, self.statements)?;
+                checked.add(engine, part, &values, &self)?;
             }
         }
         checked.finish(self)
@@ -207,7 +207,7 @@ impl Unchecked {
         for (plan, places) in &self.given {
             let values = self.request.values.borrowed(places.clone());
             for part in self.parts_of(engine, plan, &values, places)? {
-                checked.add(engine, part, &values, self.statements)?;
+                checked.add(engine, part, &values, &self)?;
                 if lanes::spend(2) {
                     lanes::yield_now().await;
                 }
@@ -229,15 +229,16 @@ struct Checked {
 }
 
 impl Checked {
-    /// Adds a write of a batch of `statements`. Checks its cost before any of its values is bound.
+    /// Adds a write of a batch. Checks its cost before any of its values is bound.
     fn add(
         &mut self,
         engine: &Embedded,
         part: BatchPart,
         values: &[Value<'_>],
-        statements: usize,
+        unchecked: &Unchecked,
     ) -> Result<(), Error> {
         let write = part.plan();
+        write.check_viewer(unchecked.request.viewer.as_ref())?;
         let cost = write.cost(values)?;
         self.reads_first |= write.reads_first();
         self.appends |= write.appends();
@@ -247,7 +248,7 @@ impl Checked {
         self.cost.bytes = plus(self.cost.bytes, cost.bytes)?;
         // System tables are exempt: a guardrail must not block changes of roles and levels.
         if !is_server_keyspace(&write.def.keyspace) {
-            self.check_limits(engine, write.has_in, cost, statements)?;
+            self.check_limits(engine, write.has_in, cost, unchecked.statements)?;
         }
         let number = self.parts.len();
         self.parts.push(BatchPart { number, ..part });

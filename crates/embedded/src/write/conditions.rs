@@ -11,8 +11,9 @@ use schema::{ColumnDef, ColumnKind, CqlType, TableDef, value};
 
 use crate::bind::elements;
 use crate::bind::filter::holds;
+use crate::bind::mask::Masks;
 use crate::bind::names::TableNames;
-use crate::bind::projection::Projection;
+use crate::bind::projection::{Projection, masked_rows};
 use crate::bind::restrict::{is_bound, sign, with_duration};
 use crate::bind::show::{RowSource, Show, Shows};
 use crate::bind::term::{Bind, Binder, Given};
@@ -428,12 +429,13 @@ impl Verdict {
     }
 
     /// Returns the result of a failed condition, without its rows. `None` if all conditions hold.
+    /// As in Cassandra, every role sees it behind the masks of the table.
     pub(crate) fn refusal(
         &mut self,
         def: &TableDef,
         in_batch: bool,
         read: impl FnOnce() -> ReadColumns,
-        grants: Grants,
+        masks: Option<&Masks<'_>>,
     ) -> Option<Refusal> {
         if !self.refused {
             return None;
@@ -450,9 +452,12 @@ impl Verdict {
             true => Show::column(*at, &def.columns[*at]),
             false => Show::Regular(NO_COLUMN),
         };
-        let projection = Projection::Rows(Shows::new(def, shown.iter().map(show).collect()));
-        let mut chunk = Chunk::new(ResultRows::new(specs.into()), u32::MAX, usize::MAX, Ends::Whole);
-        chunk.grants = grants;
+        let shows = shown.iter().map(show).collect();
+        let projection = match masks {
+            Some(masks) => masked_rows(masks, shows),
+            None => Projection::Rows(Shows::new(def, shows)),
+        };
+        let chunk = Chunk::new(ResultRows::new(specs.into()), u32::MAX, usize::MAX, Ends::Whole);
         let keys = std::mem::take(&mut self.rows).into_keys().flatten().collect();
         Some(Refusal { keys, read, projection, chunk })
     }
@@ -518,6 +523,12 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    /// Sets the memory for its rows.
+    pub(crate) fn within(mut self, grants: Grants) -> Refusal {
+        self.chunk.grants = grants;
+        self
+    }
+
     /// Returns the work units of adding a small row.
     pub(crate) fn row_units(&self) -> u32 {
         units_of_row(self.projection.width())

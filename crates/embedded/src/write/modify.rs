@@ -20,6 +20,7 @@ use engine::{Error, Request, ResultRows, StatementOutcome, Value};
 use schema::TableDef;
 use storage::{Change, Commit, Mutation, PartitionView, RowView, Slice, TableId};
 
+use crate::bind::mask::Masks;
 use crate::bind::show::RowSource;
 use crate::heavy_lane::{heavy, run_to_completion};
 use crate::index::apply::Limits;
@@ -130,7 +131,9 @@ impl Deciding {
         // The rows that were read stay in memory with the answer.
         let grants = step.request.grants().beside(read.bytes);
         let in_batch = step.parts.len() > 1;
-        if let Some(mut refusal) = verdict.refusal(&def, in_batch, || step.read_columns(), grants) {
+        let masks = Masks::of(&def)?;
+        let refusal = verdict.refusal(&def, in_batch, || step.read_columns(), masks.as_ref());
+        if let Some(mut refusal) = refusal.map(|refusal| refusal.within(grants)) {
             for row in std::mem::take(&mut refusal.keys) {
                 refusal.add(&read.source(&step, &def, &row, now_s))?;
                 if lanes::spend(refusal.row_units()) {

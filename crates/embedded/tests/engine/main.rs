@@ -7,6 +7,7 @@ mod common;
 mod index_crashes;
 mod indexes;
 mod json;
+mod masks;
 mod nearest;
 mod order;
 mod relations;

@@ -91,9 +91,8 @@ impl Groups {
         let mut firsts = Vec::new();
         for expr in &mut shown {
             expr.replace_leaves(&mut |leaf| {
-                if matches!(leaf, Leaf::Show(_) | Leaf::Times(_)) {
-                    let first = std::mem::replace(leaf, Leaf::First(firsts.len()));
-                    firsts.push(Expr::Leaf(first));
+                if matches!(leaf, Expr::Leaf(Leaf::Show(_) | Leaf::Times(_))) {
+                    firsts.push(std::mem::replace(leaf, Expr::Leaf(Leaf::First(firsts.len()))));
                 }
             });
         }

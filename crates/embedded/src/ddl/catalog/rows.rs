@@ -30,9 +30,9 @@ pub(super) const FORMAT: &[u8] = b"f";
 /// not know. They would not see that a user type is extensible.
 pub(super) const FORMAT_VERSION: u8 = 1;
 
-/// Format of the rows of a schema with indexes. Programs that do not know it refuse to start: they
-/// would write rows without entries.
-const FORMAT_WITH_INDEXES: u8 = 2;
+/// Format of the rows of a schema with indexes or masks. Programs that do not know it refuse to
+/// start: they would write rows without entries, or show masked values.
+const FORMAT_WITH_PARTS: u8 = 2;
 
 /// The same for a schema with materialized views.
 const FORMAT_WITH_VIEWS: u8 = 3;
@@ -40,9 +40,9 @@ const FORMAT_WITH_VIEWS: u8 = 3;
 /// Returns the format of the rows of a schema.
 pub(super) fn format_of(schema: &Schema) -> u8 {
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    let needed = tables.map(|def| match (def.indexes.is_empty(), def.views.is_empty()) {
+    let needed = tables.map(|def| match (def.indexes.is_empty() && def.masks.is_empty(), def.views.is_empty()) {
         (_, false) => FORMAT_WITH_VIEWS,
-        (false, true) => FORMAT_WITH_INDEXES,
+        (false, true) => FORMAT_WITH_PARTS,
         (true, true) => FORMAT_VERSION,
     });
     needed.max().unwrap_or(FORMAT_VERSION)
@@ -199,10 +199,7 @@ pub(super) fn parse(view: &PartitionView) -> Result<Option<(Schema, i64)>, Error
                 schema.version = Uuid::from_slice(value).map_err(|error| damaged(&error))?;
                 versioned = true;
             }
-            b'f' if [FORMAT_VERSION, FORMAT_WITH_INDEXES, FORMAT_WITH_VIEWS]
-                .map(|f| [f])
-                .iter()
-                .any(|f| value == f) => {}
+            b'f' if matches!(value, [f] if (FORMAT_VERSION..=FORMAT_WITH_VIEWS).contains(f)) => {}
             b'f' => {
                 return Err(Error::Server(format!(
                     "the stored schema has format version {}, expected at most {FORMAT_WITH_VIEWS}; start the \

@@ -1,15 +1,17 @@
 //! Effects of a write: from a plan and the values of an execution to the changes of each partition.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Error, Request, Value};
+use engine::{Error, Request, Value, Viewer};
 use storage::{Change, Deletion, Draft, EncodedRow, Expiry, Liveness, Mutation, RowBuilder, TableId};
 
 use super::{Act, WritePlan};
 use crate::bind::change::{self, Before, ColumnOp, Moment};
 use crate::bind::choice::single;
 use crate::bind::elements::ListPaths;
+use crate::bind::mask::{check_conditions, masked_among, sees_stored};
 use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, clustering_keys, clustering_ranges, partition_keys};
 use crate::bind::term::Given;
@@ -203,6 +205,26 @@ impl WritePlan {
 
     pub(crate) fn conditions(&self) -> Option<&Conditions> {
         self.conditions.as_ref()
+    }
+
+    /// Returns true if its answer depends on the right to see masked columns.
+    pub(crate) fn may_show_masked(&self) -> bool {
+        self.is_conditional() && !self.def.masks.is_empty()
+    }
+
+    /// Checks that a viewer may have its conditions. Without the check, guesses would reveal masked
+    /// values one by one.
+    ///
+    /// # Errors
+    /// Returns [`Error::Unauthorized`].
+    pub(crate) fn check_viewer(&self, viewer: Option<&Arc<dyn Viewer>>) -> Result<(), Error> {
+        match &self.conditions {
+            Some(conditions) if self.may_show_masked() && !sees_stored(&self.def, viewer) => {
+                let masked = masked_among(&self.def, conditions.columns(&self.def));
+                check_conditions(&self.def, &self.def, &masked, viewer)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns true if it changes only static columns.
