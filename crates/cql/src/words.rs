@@ -44,6 +44,14 @@ pub(crate) fn is_reserved(word: &str) -> bool {
     }
 }
 
+/// Words that name no function without quotes, in lower case. The list is Cassandra's.
+const NO_FUNCTIONS: [&str; 7] = ["writetime", "maxwritetime", "ttl", "cast", "key", "json", "distinct"];
+
+/// True if an unquoted word cannot name a function.
+pub(crate) fn is_no_function(word: &str) -> bool {
+    NO_FUNCTIONS.iter().any(|other| word.eq_ignore_ascii_case(other))
+}
+
 /// True if an unquoted word is a constant where a term is expected.
 pub(crate) fn is_constant(word: &str) -> bool {
     // Check the length first: it rules out most identifiers.

@@ -35,32 +35,15 @@ impl Engine for Embedded {
 
     fn execute(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
         let plan = own(given);
-        // Values that are read from JSON are checked once they are there.
-        if plan.values_added == 0
-            && let Err(error) = self.check_values(plan, request.values)
-        {
-            return Execution::Ready(Err(error));
+        let called = match plan.call_once() {
+            Ok(called) => called,
+            Err(error) => return Execution::Ready(Err(error)),
+        };
+        if !called.is_empty() {
+            let values = with_called(request.values, &called);
+            return self.run(given, &Request { values: &values, ..*request });
         }
-        match &plan.kind {
-            PlanKind::Select(select) => match (select.for_viewer(request.viewer), &select.json) {
-                (Ok(select), None) => self.select(select, request),
-                (Ok(select), Some(columns)) => self.select_json(select, columns, request),
-                (Err(error), _) => Execution::Ready(Err(error)),
-            },
-            PlanKind::Write { plans: writes, is_atomic } => self.write(given, writes, *is_atomic, request),
-            PlanKind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),
-            PlanKind::Compact(def) => {
-                Execution::Pending(Box::pin(maintenance::compact(TableId(def.data_id().as_u128()))))
-            }
-            PlanKind::Flush => Execution::Pending(Box::pin(maintenance::flush())),
-            PlanKind::Scrub(def, columns) => {
-                let table = TableId(def.data_id().as_u128());
-                Execution::Pending(Box::pin(maintenance::scrub(table, columns.clone())))
-            }
-            PlanKind::Define(statement, keyspace) => {
-                Execution::Pending(Box::pin(Embedded::define(statement.clone(), keyspace.clone())))
-            }
-        }
+        self.run(given, request)
     }
 
     fn execute_batch(
@@ -113,6 +96,12 @@ impl Engine for Embedded {
     }
 }
 
+/// Returns the values of a client with the results of the calls that an execution makes once.
+pub(crate) fn with_called<'v>(values: &[Value<'v>], called: &'v [Option<Vec<u8>>]) -> Vec<Value<'v>> {
+    let value = |result: &'v Option<Vec<u8>>| result.as_deref().map_or(Value::Null, Value::Bytes);
+    values.iter().copied().chain(called.iter().map(value)).collect()
+}
+
 /// Downcasts a plan to this engine's type.
 pub(crate) fn own(plan: &Rc<dyn Plan>) -> &EmbeddedPlan {
     plan.as_any().downcast_ref().expect("a plan goes back to the engine that made it")
@@ -128,13 +117,44 @@ pub(crate) fn check_count(plan: &EmbeddedPlan, given: usize) -> Result<(), Error
 }
 
 impl Embedded {
+    /// Runs a plan with all values of an execution.
+    fn run(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
+        let plan = own(given);
+        // Values that are read from JSON are checked once they are there.
+        if plan.values_added == 0
+            && let Err(error) = self.check_values(plan, request.values)
+        {
+            return Execution::Ready(Err(error));
+        }
+        match &plan.kind {
+            PlanKind::Select(select) => match (select.for_viewer(request.viewer), &select.json) {
+                (Ok(select), None) => self.select(select, request),
+                (Ok(select), Some(columns)) => self.select_json(select, columns, request),
+                (Err(error), _) => Execution::Ready(Err(error)),
+            },
+            PlanKind::Write { plans: writes, is_atomic } => self.write(given, writes, *is_atomic, request),
+            PlanKind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),
+            PlanKind::Compact(def) => {
+                Execution::Pending(Box::pin(maintenance::compact(TableId(def.data_id().as_u128()))))
+            }
+            PlanKind::Flush => Execution::Pending(Box::pin(maintenance::flush())),
+            PlanKind::Scrub(def, columns) => {
+                let table = TableId(def.data_id().as_u128());
+                Execution::Pending(Box::pin(maintenance::scrub(table, columns.clone())))
+            }
+            PlanKind::Define(statement, keyspace) => {
+                Execution::Pending(Box::pin(Embedded::define(statement.clone(), keyspace.clone())))
+            }
+        }
+    }
+
     /// Checks that the values fit the plan, and the number of their elements, before using any of
     /// them. Values that the engine adds are among them.
     pub(crate) fn check_values(&self, plan: &EmbeddedPlan, values: &[Value<'_>]) -> Result<(), Error> {
         if !plan.is_current() {
             return Err(Error::Stale);
         }
-        check_count(plan, values.len().wrapping_sub(plan.values_added))?;
+        check_count(plan, values.len().wrapping_sub(plan.values_behind()))?;
         for (marker, guardrail) in &plan.counted {
             if let Value::Bytes(bytes) = values[*marker] {
                 // A malformed value may claim more elements than its bytes have room for.

@@ -10,12 +10,14 @@ use engine::{
     Action, BatchKind, Columns, Error, Guardrail, Guardrails, Latencies, ParsedTree, Plan, Prepared, Schema,
     StatementTarget,
 };
+use functions::Function;
 use schema::TableDef;
 use uuid::Uuid;
 
 use crate::Embedded;
 use crate::bind::names::TableNames;
 use crate::bind::select::{SelectPlan, select};
+use crate::bind::term::operand::{Moment, failed};
 use crate::bind::term::{Binder, Counted};
 use crate::current::BoundTo;
 use crate::ddl::definition::{indexes, keyspace_of, no_table, unsupported, views};
@@ -56,6 +58,8 @@ pub(crate) struct EmbeddedPlan {
     bound_to: BoundTo,
     /// Number of values that the engine adds behind those of the client.
     pub(crate) values_added: usize,
+    /// Calls whose results each execution adds behind the values of the client.
+    calls: Box<[Function]>,
     /// Number of bound terms.
     terms: u32,
     /// Bytes of names and types of bind markers and result columns.
@@ -166,6 +170,15 @@ fn relations(statement: &Statement) -> usize {
     }
 }
 
+/// Returns true if an execution of the statement reads JSON texts.
+fn reads_json(statement: &Statement) -> bool {
+    match statement {
+        Statement::Insert(insert) => insert.json.is_some(),
+        Statement::Batch(batch) => batch.statements.iter().any(reads_json),
+        _ => false,
+    }
+}
+
 /// Bound statement about data, before it becomes a plan of one core.
 pub(crate) struct Bound {
     kind: BoundKind,
@@ -233,8 +246,9 @@ pub(crate) fn bind(
     statement: &Statement,
     used: Option<&str>,
 ) -> Result<Bound, Error> {
+    let binder = Binder::new(guardrails, statement.bind_marker_count()).with_schema(definitions.schema());
     let mut binding = Binding {
-        binder: Binder::new(guardrails, statement.bind_marker_count()).with_schema(definitions.schema()),
+        binder: if reads_json(statement) { binder } else { binder.with_calls() },
         targets: Vec::with_capacity(1),
         named: HashSet::new(),
         tables: Vec::new(),
@@ -454,6 +468,7 @@ impl Embedded {
             targets,
             bound_to,
             values_added: 0,
+            calls: Box::default(),
             terms: 0,
             metadata_bytes: 0,
             shows_rows: false,
@@ -463,7 +478,8 @@ impl Embedded {
 
     /// Makes a bound statement a plan of this core.
     fn plan_of(&self, bound: Bound) -> Result<EmbeddedPlan, Error> {
-        let Bound { kind, key_binds, binder, targets, tables } = bound;
+        let Bound { kind, key_binds, mut binder, targets, tables } = bound;
+        let calls = binder.take_calls();
         let (terms, metadata_bytes, values_added) =
             (binder.terms(), binder.metadata_bytes(), binder.values_added());
         let (binds, counted) = binder.finish()?;
@@ -491,6 +507,7 @@ impl Embedded {
             targets,
             bound_to,
             values_added,
+            calls,
             terms,
             metadata_bytes,
             shows_rows,
@@ -516,6 +533,25 @@ impl Embedded {
                 heavy(async move { bind(&definitions, guardrails, &statement, used.as_deref()) }).await?;
             engine.plan_of(bound).map(|plan| Rc::new(plan) as Rc<dyn Plan>)
         })
+    }
+}
+
+impl EmbeddedPlan {
+    /// Returns the number of values behind those of the client.
+    pub(crate) fn values_behind(&self) -> usize {
+        self.values_added + self.calls.len()
+    }
+
+    /// Returns the results of the calls that an execution makes once, at one time.
+    ///
+    /// # Errors
+    /// Returns the errors of the functions.
+    pub(crate) fn call_once(&self) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        if self.calls.is_empty() {
+            return Ok(Vec::new());
+        }
+        let moment = Moment::now();
+        self.calls.iter().map(|function| function.call(&[], &moment).map_err(failed)).collect()
     }
 }
 

@@ -56,7 +56,7 @@ pub use virtual_table::{
     ChunkedSource, LaterMeasures, LaterRows, Registry, RowChunks, RowSource, StreamedRows, VIRTUAL_KEYSPACES,
     VirtualRow, VirtualSource, VirtualTable, is_of_server,
 };
-pub use warnings::{Collect, Notice, Warnings, Within};
+pub use warnings::{Collect, Note, Warnings, Within};
 
 /// Bound value of a request, as sent by the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
-//! Warnings of guardrails, on their way to the client. A check records its warning for the request
-//! that its thread works on. The listener sends the recorded warnings with the answer.
+//! Warnings on their way to the client: of guardrails, and about expensive queries. A check records
+//! its warning for the request that its thread works on. The listener sends the recorded warnings
+//! with the answer.
 //!
 //! 1. A listener begins a request with [`Warnings::begin`], and takes its warnings with
 //!    [`Warnings::take`].
@@ -23,12 +24,24 @@ use crate::{Guardrail, Guardrails};
 /// Most warnings in one answer.
 const WARNINGS_MAX: usize = 3;
 
-/// Most warnings of other kinds in one answer.
-const NOTICES_MAX: usize = 2;
+/// Warnings of one request.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Warnings([Option<Warning>; WARNINGS_MAX]);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Warning {
+    /// A guardrail whose warn threshold the request exceeded, with the highest value.
+    Exceeded(Guardrail, u64),
+    Noted(Note),
+}
 
 /// Warning that is not about a guardrail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Notice {
+pub enum Note {
+    /// An aggregate, or a `GROUP BY`, over all partitions.
+    AggregationOfAll,
+    /// An aggregate, or a `GROUP BY`, over the partitions of an `IN`.
+    AggregationOfSeveral,
     /// The nearest rows to a vector come in one page, though the page size is below the LIMIT.
     PageBelowLimit {
         /// Requested rows per page.
@@ -40,37 +53,25 @@ pub enum Notice {
     Downgraded(&'static str),
 }
 
-impl Notice {
-    /// Records the warning for the request that this thread works on.
-    #[cold]
-    pub fn note(self) {
-        let mut recorded = RECORDED.get();
-        recorded.add_notice(self);
-        RECORDED.set(recorded);
-    }
-
+impl Note {
     /// Returns Cassandra's text.
     fn text(self) -> String {
         match self {
-            Notice::PageBelowLimit { page, limit } => format!(
+            Note::AggregationOfAll => "Aggregation query used without partition key".to_owned(),
+            Note::AggregationOfSeveral => {
+                "Aggregation query used on multiple partition keys (IN restriction)".to_owned()
+            }
+            Note::PageBelowLimit { page, limit } => format!(
                 "Top-K queries do not support paging and the page size is set to {page}, which is less than LIMIT \
                  {limit}. The page size has been set to {limit} to match the LIMIT."
             ),
-            Notice::Downgraded(level) => format!(
+            Note::Downgraded(level) => format!(
                 "Top-K queries can only be run with consistency level ONE / LOCAL_ONE / NODE_LOCAL. Consistency level \
                  {level} was requested. Downgrading the consistency level to {}.",
                 if level.starts_with("LOCAL_") { "LOCAL_ONE" } else { "ONE" }
             ),
         }
     }
-}
-
-/// Guardrails whose warn threshold a request exceeded, each with the highest value, and warnings of
-/// other kinds.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Warnings {
-    guardrails: [Option<(Guardrail, u64)>; WARNINGS_MAX],
-    notices: [Option<Notice>; NOTICES_MAX],
 }
 
 thread_local! {
@@ -80,7 +81,7 @@ thread_local! {
 
 impl Warnings {
     /// No warnings.
-    pub const NONE: Warnings = Warnings { guardrails: [None; WARNINGS_MAX], notices: [None; NOTICES_MAX] };
+    pub const NONE: Warnings = Warnings([None; WARNINGS_MAX]);
 
     /// Starts a request without warnings.
     pub fn begin() {
@@ -97,8 +98,7 @@ impl Warnings {
     pub fn give(self) {
         if !self.is_empty() {
             let mut recorded = RECORDED.get();
-            self.guardrails.iter().flatten().for_each(|(guardrail, value)| recorded.add(*guardrail, *value));
-            self.notices.into_iter().flatten().for_each(|notice| recorded.add_notice(notice));
+            self.0.iter().flatten().for_each(|warning| recorded.add(*warning));
             RECORDED.set(recorded);
         }
     }
@@ -114,44 +114,55 @@ impl Warnings {
         Within { collect: Warnings::collect(before, future) }
     }
 
-    /// Records a value above a warn threshold. Ignored if [`WARNINGS_MAX`] other guardrails are
-    /// recorded.
+    /// Records a value above a warn threshold. Ignored if [`WARNINGS_MAX`] others are recorded.
     #[cold]
     pub(crate) fn note(guardrail: Guardrail, value: u64) {
+        Warnings::record(Warning::Exceeded(guardrail, value));
+    }
+
+    /// Records a note. Ignored if [`WARNINGS_MAX`] others are recorded.
+    #[cold]
+    pub fn add_note(note: Note) {
+        Warnings::record(Warning::Noted(note));
+    }
+
+    fn record(warning: Warning) {
         let mut recorded = RECORDED.get();
-        recorded.add(guardrail, value);
+        recorded.add(warning);
         RECORDED.set(recorded);
     }
 
-    fn add(&mut self, guardrail: Guardrail, value: u64) {
-        let is_free_or_same =
-            |recorded: &Option<(Guardrail, u64)>| recorded.is_none_or(|(of, _)| of == guardrail);
-        if let Some(entry) = self.guardrails.iter_mut().find(|recorded| is_free_or_same(recorded)) {
-            *entry = Some((guardrail, entry.map_or(value, |(_, known)| known.max(value))));
-        }
-    }
-
-    /// Adds a warning, unless it is there or [`NOTICES_MAX`] others are.
-    fn add_notice(&mut self, notice: Notice) {
-        if !self.notices.contains(&Some(notice))
-            && let Some(free) = self.notices.iter_mut().find(|other| other.is_none())
-        {
-            *free = Some(notice);
+    fn add(&mut self, warning: Warning) {
+        for entry in &mut self.0 {
+            let merged = match (*entry, warning) {
+                (None, warning) => warning,
+                (Some(Warning::Exceeded(known, high)), Warning::Exceeded(guardrail, value))
+                    if known == guardrail =>
+                {
+                    Warning::Exceeded(guardrail, high.max(value))
+                }
+                (Some(known), warning) if known == warning => known,
+                _ => continue,
+            };
+            *entry = Some(merged);
+            return;
         }
     }
 
     /// Returns true if there are no warnings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.guardrails[0].is_none() && self.notices[0].is_none()
+        self.0[0].is_none()
     }
 
     /// Returns the texts of the warnings.
     #[must_use]
     pub fn texts(&self, guardrails: &Guardrails) -> Vec<String> {
-        let of_guardrails = self.guardrails.iter().flatten();
-        let texts = of_guardrails.map(|(guardrail, value)| guardrails.warning(*guardrail, *value));
-        texts.chain(self.notices.into_iter().flatten().map(Notice::text)).collect()
+        let text = |warning: &Warning| match warning {
+            Warning::Exceeded(guardrail, value) => guardrails.warning(*guardrail, *value),
+            Warning::Noted(note) => note.text(),
+        };
+        self.0.iter().flatten().map(text).collect()
     }
 }
 
@@ -226,11 +237,22 @@ mod tests {
     }
 
     #[test]
-    fn warnings_of_other_kinds_are_passed_on_once() {
-        let page = Notice::PageBelowLimit { page: 2, limit: 3 };
+    fn note_is_recorded_once_beside_guardrails() {
         Warnings::begin();
-        for notice in [page, Notice::Downgraded("LOCAL_QUORUM"), page] {
-            notice.note();
+        Warnings::add_note(Note::AggregationOfAll);
+        Warnings::note(Guardrail::InValues, 2000);
+        Warnings::add_note(Note::AggregationOfAll);
+        let texts = Warnings::take().texts(&Guardrails::default());
+        assert_eq!(texts.len(), 2, "{texts:?}");
+        assert_eq!(texts[0], "Aggregation query used without partition key");
+    }
+
+    #[test]
+    fn warnings_of_other_kinds_are_passed_on_once() {
+        let page = Note::PageBelowLimit { page: 2, limit: 3 };
+        Warnings::begin();
+        for note in [page, Note::Downgraded("LOCAL_QUORUM"), page] {
+            Warnings::add_note(note);
         }
         let taken = Warnings::take();
         assert!(!taken.is_empty() && Warnings::take().is_empty());

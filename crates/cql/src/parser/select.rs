@@ -254,6 +254,9 @@ impl Parser<'_> {
             if self.at_word("COUNT") && self.counts_rows() {
                 return Ok(SelectExpr::CountRows);
             }
+            if ["WRITETIME", "MAXWRITETIME", "TTL"].iter().any(|word| self.at_word(word)) {
+                return self.property_of_column();
+            }
         }
         if next == TokenKind::LeftParen || (next == TokenKind::Dot && self.qualified_call_follows()) {
             let name: QualifiedName = self.function_name()?;
@@ -266,12 +269,22 @@ impl Parser<'_> {
         Ok(SelectExpr::Column(self.identifier()?))
     }
 
+    /// Parses `writetime(c)` and the like: the argument is a column, or a part of one.
+    fn property_of_column(&mut self) -> Result<SelectExpr> {
+        let name = QualifiedName { keyspace: None, name: self.identifier()? };
+        self.expect(TokenKind::LeftParen, "'('")?;
+        let column = SelectExpr::Column(self.identifier()?);
+        let column = self.expr_postfix(column)?;
+        self.expect(TokenKind::RightParen, "')'")?;
+        Ok(SelectExpr::Function(SelectCall { name, arguments: vec![column] }))
+    }
+
     fn cast(&mut self) -> Result<SelectExpr> {
         self.advance();
         self.expect(TokenKind::LeftParen, "'('")?;
         let expr = self.expression()?;
         self.expect_word("AS")?;
-        let ty = self.type_name()?;
+        let ty = self.native_type()?;
         self.expect(TokenKind::RightParen, "')'")?;
         Ok(SelectExpr::Cast(Box::new(expr), ty))
     }

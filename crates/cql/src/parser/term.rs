@@ -8,7 +8,7 @@ use crate::ast::{
     Arithmetic, ArithmeticOp, BindMarker, Duration, FunctionCall, Literal, QualifiedName, Term, TypeHint,
 };
 use crate::lexer::TokenKind;
-use crate::words::is_constant;
+use crate::words::{is_constant, is_no_function};
 
 impl Parser<'_> {
     /// Parses any term.
@@ -212,13 +212,37 @@ impl Parser<'_> {
         if bare {
             return Err(self.expected("a term"));
         }
+        if self.at_word("CAST") {
+            return self.cast_term();
+        }
         let name = self.function_name()?;
         let arguments = self.parenthesized_or_empty(Parser::term)?;
         Ok(Term::Function(FunctionCall { name, arguments }))
     }
 
-    /// Parses the name of a function. Accepts `token`, although it is reserved.
+    /// Parses `CAST(term AS type)`, which is a call of the function of that type.
+    fn cast_term(&mut self) -> Result<Term> {
+        self.advance();
+        self.expect(TokenKind::LeftParen, "'('")?;
+        let term = self.nested(Parser::term)?;
+        self.expect_word("AS")?;
+        let ty = self.native_type()?;
+        self.expect(TokenKind::RightParen, "')'")?;
+        let name = QualifiedName { keyspace: Some("system".to_owned()), name: format!("cast_as_{ty}") };
+        Ok(Term::Function(FunctionCall { name, arguments: vec![term] }))
+    }
+
+    /// Parses the name of a function. Accepts `token`, although it is reserved. As in Cassandra,
+    /// some words begin other clauses only.
     pub(super) fn function_name(&mut self) -> Result<QualifiedName> {
+        let mut last = *self;
+        if last.peek().kind == TokenKind::Dot {
+            last.advance();
+            last.advance();
+        }
+        if last.at(TokenKind::Word) && is_no_function(last.current.text) {
+            return Err(last.no_alternative());
+        }
         if self.at_word("TOKEN") {
             self.advance();
             return Ok(QualifiedName { keyspace: None, name: "token".to_owned() });

@@ -25,6 +25,21 @@ impl Parser<'_> {
         })
     }
 
+    /// Parses the type of a CAST: a scalar. `varchar` keeps its name, because there are casts to
+    /// `text` alone.
+    pub(super) fn native_type(&mut self) -> Result<TypeName> {
+        let native = match self.at(TokenKind::Word) {
+            true => CqlType::scalar(self.current.text),
+            false => None,
+        };
+        let Some(native) = native else { return Err(self.no_alternative()) };
+        let name = self.advance().text;
+        Ok(match name.eq_ignore_ascii_case("varchar") {
+            true => TypeName::User(QualifiedName { keyspace: None, name: "varchar".to_owned() }),
+            false => TypeName::Native(native),
+        })
+    }
+
     /// True if a type can start here, where a term can start too. `set` is reserved, and `true` is
     /// not a type.
     pub(super) fn at_type_start(&self) -> bool {

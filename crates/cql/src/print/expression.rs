@@ -7,7 +7,7 @@ use super::term::function_name;
 use crate::ast::{
     Arithmetic, ArithmeticOp, Literal, SelectCall, SelectExpr, Selection, Selector, Term, TypeHint, TypeName,
 };
-use crate::words::Identifier;
+use crate::words::{Identifier, is_no_function};
 
 /// Precedence of an expression. An operand of a lower precedence needs parentheses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,16 +116,31 @@ fn column(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
     if matches!(name, "json" | "distinct" | "as") { write!(f, "\"{name}\"") } else { Identifier(name).fmt(f) }
 }
 
+/// True for a column or a part of one.
+fn is_part(expr: &SelectExpr) -> bool {
+    match expr {
+        SelectExpr::Column(_) => true,
+        SelectExpr::Element(base, _) | SelectExpr::Slice(base, ..) | SelectExpr::Field(base, _) => {
+            is_part(base)
+        }
+        _ => false,
+    }
+}
+
 fn function(f: &mut Formatter<'_>, call: &SelectCall) -> fmt::Result {
     let SelectCall { name, arguments } = call;
     let one = SelectExpr::Term(Term::Literal(Literal::Integer("1".to_owned())));
-    // `"cast"(c)` is a function, and `"count"(1)` differs from `count(1)`.
+    // `"count"(1)` differs from `count(1)`.
     let quoted = match name.name.as_str() {
-        "cast" | "as" | "json" | "distinct" => true,
+        "as" => true,
         "count" => *arguments == [one],
         _ => false,
     };
     match &name.keyspace {
+        // A property of a column is no function.
+        None if is_no_function(&name.name) && matches!(&arguments[..], [part] if is_part(part)) => {
+            f.write_str(&name.name)?;
+        }
         None if quoted => write!(f, "\"{}\"", name.name)?,
         Some(keyspace) if keyspace == "as" => write!(f, "\"as\".{}", Identifier(&name.name))?,
         _ => function_name(f, name)?,

@@ -8,7 +8,7 @@ use super::parts::{commas, joined};
 use crate::ast::{
     Arithmetic, ArithmeticOp, BindMarker, FunctionCall, Literal, QualifiedName, Term, TypeName,
 };
-use crate::words::{Identifier, Quoted, is_type_word};
+use crate::words::{Identifier, Quoted, is_no_function, is_type_word};
 
 impl Display for Term {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -58,7 +58,10 @@ fn bracketed(f: &mut Formatter<'_>, open: char, terms: &[Term], close: char) -> 
 pub(super) fn function_name(f: &mut Formatter<'_>, name: &QualifiedName) -> fmt::Result {
     match (&name.keyspace, name.name.as_str()) {
         (None, "token") => f.write_str("token"),
-        (None, "key") => f.write_str("\"key\""),
+        (None, word) if is_no_function(word) => write!(f, "\"{word}\""),
+        (Some(keyspace), word) if is_no_function(word) => {
+            write!(f, "{}.\"{word}\"", Identifier(keyspace))
+        }
         _ => name.fmt(f),
     }
 }

@@ -177,7 +177,7 @@ impl Generator {
         match self.random.index(10) {
             9 => self.literal_with_column(inner),
             0 => SelectExpr::Function(self.call(inner)),
-            1 => SelectExpr::Cast(Box::new(self.expr(inner)), self.type_name(1)),
+            1 => SelectExpr::Cast(Box::new(self.expr(inner)), self.native_type()),
             2 => match self.expr(inner) {
                 SelectExpr::Term(term) => SelectExpr::Term(self.hint(term)),
                 other => SelectExpr::TypeHint(self.hint_type(), Box::new(other)),
@@ -352,12 +352,16 @@ impl Generator {
         if self.chance() { self.marker() } else { Term::Literal(Literal::Integer("-5".to_owned())) }
     }
 
+    fn native_type(&mut self) -> TypeName {
+        TypeName::Native(self.random.pick(&[CqlType::Int, CqlType::Text, CqlType::Counter]))
+    }
+
     fn type_name(&mut self, depth: usize) -> TypeName {
         if depth == 0 || self.chance() {
             return match self.random.index(4) {
                 0 => TypeName::User(self.qualified()),
                 1 => TypeName::Custom(self.string()),
-                _ => TypeName::Native(self.random.pick(&[CqlType::Int, CqlType::Text, CqlType::Counter])),
+                _ => self.native_type(),
             };
         }
         let mut boxed = || Box::new(self.type_name(depth - 1));

@@ -90,9 +90,9 @@ impl Computed {
     }
 
     /// Binds the values of an execution.
-    pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<Computed, Error> {
+    pub(crate) fn bound(&self, values: &[Value<'_>], moment: Moment) -> Result<Computed, Error> {
         let shown = self.shown.iter().map(|expr| expr.bound(values)).collect::<Result<_, _>>()?;
-        Ok(Computed { shown, moment: Moment::now(), ..*self })
+        Ok(Computed { shown, moment, ..*self })
     }
 
     /// Returns the values of a row.
@@ -109,6 +109,19 @@ impl Computed {
             out.push(value);
         }
         Ok(out)
+    }
+
+    /// Returns the numbers of the columns whose cells in the row it needs, with duplicates.
+    pub(crate) fn cells_of(&self, def: &TableDef) -> Vec<u32> {
+        let mut columns = Vec::new();
+        for expr in &self.shown {
+            expr.walk(&mut |expr| match expr {
+                Expr::Leaf(Leaf::Show(show)) => columns.extend(show.cells_of(def)),
+                Expr::Leaf(Leaf::Times(times)) => columns.push(def.columns[times.column].id),
+                _ => {}
+            });
+        }
+        columns
     }
 
     /// Returns true if an expression depends on the partition's static columns.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use cql::ast;
-use engine::{Error, Notice, Request};
+use engine::{Error, Note, Request, Warnings};
 use functions::Similarity;
 use schema::{ClusteringOrder, TableDef};
 use storage::TableId;
@@ -140,7 +140,7 @@ impl Nearest {
                      used."
                 )));
             }
-            level => Notice::Downgraded(level).note(),
+            level => Warnings::add_note(Note::Downgraded(level)),
         }
         if limit == u32::MAX {
             return invalid(
@@ -154,7 +154,7 @@ impl Nearest {
             )));
         }
         if let Some(page) = request.page_size.filter(|page| *page < limit) {
-            Notice::PageBelowLimit { page, limit }.note();
+            Warnings::add_note(Note::PageBelowLimit { page, limit });
         }
         let column = &def.columns[self.column];
         let vector: Arc<[u8]> = match self.vector.get(request.values)? {

@@ -22,6 +22,7 @@ use crate::bind::names::TableNames;
 use crate::bind::restrict::Restrictions;
 use crate::bind::show::{RowSource, Show, Shows};
 use crate::bind::term::Binder;
+use crate::bind::term::operand::Moment;
 
 /// Columns of a result.
 #[derive(Clone, Debug)]
@@ -77,12 +78,13 @@ impl Projection {
         }
     }
 
-    /// Binds the values of an execution.
+    /// Binds the values of an execution, whose calls have one time.
     pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<Projection, Error> {
+        let moment = Moment::now();
         Ok(match self {
             Projection::Rows(shows) => Projection::Rows(shows.bound(values)?),
-            Projection::Computed(computed) => Projection::Computed(computed.bound(values)?),
-            Projection::Groups(groups) => Projection::Groups(Box::new(groups.bound(values)?)),
+            Projection::Computed(computed) => Projection::Computed(computed.bound(values, moment)?),
+            Projection::Groups(groups) => Projection::Groups(Box::new(groups.bound(values, moment)?)),
         })
     }
 

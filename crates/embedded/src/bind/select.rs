@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cql::ast::{self, Selection};
-use engine::{Cells, ColumnSpec, Columns, Error, ResultRows, Value, Viewer};
+use engine::{Cells, ColumnSpec, Columns, Error, Note, ResultRows, Value, Viewer};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
@@ -17,7 +17,6 @@ use crate::bind::names::TableNames;
 use crate::bind::nearest::{self, Nearest};
 use crate::bind::projection::{Projection, columns_in, group_by, selected};
 use crate::bind::restrict::{NEEDS_FILTERING, Purpose, Restrictions, restrict};
-use crate::bind::show::Show;
 use crate::bind::term::{Bind, Binder};
 use crate::index::view::ViewSource;
 
@@ -55,7 +54,7 @@ pub(crate) struct SelectPlan {
     pub(crate) order: RowOrder,
     /// True for DISTINCT: one row per partition, of key and static columns.
     pub(crate) distinct: bool,
-    /// True for a point read: a whole primary key by `=`, showing only cells of that row.
+    /// True for a point read: a whole primary key by `=`, showing only that row, without groups.
     pub(crate) point: bool,
     /// True if all but the projection is that of a point read.
     may_be_point: bool,
@@ -75,6 +74,8 @@ pub(crate) struct SelectPlan {
     room: AtomicUsize,
     /// Use of masked columns, if there is one.
     masked: Option<MaskedUse>,
+    /// Warning for the client of each execution.
+    pub(crate) note: Option<Note>,
 }
 
 /// Use of masked columns.
@@ -166,6 +167,12 @@ impl SelectPlan {
             masked: None,
             ..*self
         }
+    }
+
+    /// Returns true if the shown columns depend on the values of an execution, or on its time.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
     }
 
     /// Binds the projection to the values of an execution.
@@ -279,6 +286,7 @@ pub(crate) fn select(
         && per_partition.is_none()
         && nearest.is_none();
     let Shape { point, open, picked } = Shape::of(def, &projection, may_be_point);
+    let note = projection.groups().and_then(|_| note(def, &select.relations));
     let (has_in, listed) = (restrictions.has_in(), (restrictions.listed(), restrictions.has_lists()));
     let projection = Arc::new(projection);
     let may_be_large = columns.len() > FIXED_COLUMNS || columns.iter().any(|c| c.ty.fixed_len().is_none());
@@ -305,6 +313,7 @@ pub(crate) fn select(
         listed,
         room: AtomicUsize::new(0),
         masked: None,
+        note,
     };
     if !def.masks.is_empty() {
         let restricted = masked_among(def, restricted_columns(names, select)?.into_iter());
@@ -314,6 +323,25 @@ pub(crate) fn select(
         }
     }
     Ok(plan)
+}
+
+/// Returns the warning for an aggregate or a `GROUP BY`. As in Cassandra, an `IN` of one value is an
+/// equality.
+fn note(def: &TableDef, relations: &[ast::Relation]) -> Option<Note> {
+    let is_of_key = |relation: &&ast::Relation| {
+        let is_key = |name: &String| def.partition_key().any(|column| column.name == *name);
+        relation.columns().iter().any(is_key)
+    };
+    let of_key: Vec<_> = relations.iter().filter(is_of_key).collect();
+    let is_in = |relation: &&ast::Relation| match relation {
+        ast::Relation::In { values: ast::InValues::List(values), .. } => values.len() != 1,
+        ast::Relation::In { .. } | ast::Relation::TupleIn { .. } => true,
+        _ => false,
+    };
+    match of_key.is_empty() {
+        true => Some(Note::AggregationOfAll),
+        false => of_key.iter().any(is_in).then_some(Note::AggregationOfSeveral),
+    }
 }
 
 /// Returns the columns whose values decide which rows are shown: those of the WHERE, and vectors
@@ -334,9 +362,7 @@ struct Shape {
 impl Shape {
     /// Returns the shape of a plan. `may_be_point`: the rest of it is that of a point read.
     fn of(def: &TableDef, projection: &Projection, may_be_point: bool) -> Shape {
-        let off_point = |show: &Show| show.is_static(def) || show.is_open();
-        let point = may_be_point
-            && matches!(projection, Projection::Rows(shows) if !shows.iter().any(off_point));
+        let point = may_be_point && projection.groups().is_none() && !projection.shows_statics(def);
         let picked = if point { picked(def, projection) } else { None };
         Shape { point, open: projection.is_open(), picked }
     }
@@ -351,11 +377,14 @@ fn json_column(def: &TableDef) -> Columns {
 /// Returns the columns whose cells a point read shows, ascending. `None` for a table with dropped
 /// columns: the existence of a row then depends on its other cells.
 fn picked(def: &TableDef, projection: &Projection) -> Option<Box<[u32]>> {
-    let Projection::Rows(shows) = projection else { return None };
     if def.next_column_id as usize != def.columns.len() {
         return None;
     }
-    let mut columns: Vec<u32> = shows.iter().filter_map(|show| show.cells_of(def)).collect();
+    let mut columns: Vec<u32> = match projection {
+        Projection::Rows(shows) => shows.iter().filter_map(|show| show.cells_of(def)).collect(),
+        Projection::Computed(computed) => computed.cells_of(def),
+        Projection::Groups(_) => return None,
+    };
     columns.sort_unstable();
     columns.dedup();
     Some(columns.into())

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cql::ast;
 use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, METADATA_BYTES_MAX, Schema, Value};
+use functions::Function;
 use schema::{CqlType, ValueError, value};
 
 use crate::bind::types::Types;
@@ -33,6 +34,8 @@ enum Input {
     Constant(Option<Vec<u8>>),
     /// Call of a function, or an operator.
     Call(Box<Call>),
+    /// Result of a call that each execution makes once, at this place among the values.
+    Once(usize),
     /// Parts of a literal with markers or functions inside: elements, alternating keys and values,
     /// or fields.
     Parts(Vec<Bind>),
@@ -82,7 +85,7 @@ impl Bind {
     /// for null, and for values that are built for every execution.
     pub(crate) fn raw<'a>(&'a self, values: &[Value<'a>]) -> Option<&'a [u8]> {
         match &self.input {
-            Input::Marker(index) => match values[*index] {
+            Input::Marker(index) | Input::Once(index) => match values[*index] {
                 Value::Bytes(bytes) => Some(bytes),
                 Value::Null | Value::Unset => None,
             },
@@ -107,6 +110,12 @@ impl Bind {
                 let canonical = value::canonical(&self.ty, &bytes).map_err(|e| self.refuse(&e))?;
                 return Ok(Given::Bytes(Cow::Owned(canonical.into_owned())));
             }
+            Input::Once(index) => {
+                return Ok(match values[*index] {
+                    Value::Bytes(bytes) => Given::Bytes(Cow::Borrowed(bytes)),
+                    Value::Null | Value::Unset => Given::Null,
+                });
+            }
             Input::Marker(index) => match values[*index] {
                 Value::Null => return Ok(Given::Null),
                 Value::Unset => return Ok(Given::Unset),
@@ -127,7 +136,9 @@ impl Bind {
             Input::Call(call) => call.size(values),
             // Each part is preceded by its length, and a collection by its count.
             Input::Parts(parts) => parts.iter().map(|part| 4 + part.size(values)).sum::<u64>() + 4,
-            Input::Marker(_) | Input::Constant(_) => self.raw(values).map_or(0, |bytes| bytes.len() as u64),
+            Input::Marker(_) | Input::Constant(_) | Input::Once(_) => {
+                self.raw(values).map_or(0, |bytes| bytes.len() as u64)
+            }
         }
     }
 
@@ -137,7 +148,7 @@ impl Bind {
             Input::Constant(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
             Input::Parts(parts) => parts.iter().map(Bind::constant_bytes).sum(),
             Input::Call(call) => call.constant_bytes(),
-            Input::Marker(_) => 0,
+            Input::Marker(_) | Input::Once(_) => 0,
         }
     }
 
@@ -264,6 +275,8 @@ pub(crate) struct Binder {
     markers: Vec<Option<ColumnSpec>>,
     /// Number of values behind those of the client.
     added: usize,
+    /// Calls that each execution makes once. `None`: calls are made wherever they are used.
+    calls: Option<Vec<Function>>,
     counted: Vec<Counted>,
     terms: u32,
     /// Bytes of names and types of markers and result columns so far.
@@ -290,6 +303,7 @@ impl Binder {
             table,
             markers: vec![None; markers],
             added: 0,
+            calls: None,
             counted: Vec::new(),
             terms: 0,
             metadata_bytes: 0,
@@ -354,6 +368,25 @@ impl Binder {
     /// Sets the schema, whose user types type hints and casts may name.
     pub(crate) fn with_schema(self, schema: Arc<Schema>) -> Binder {
         Binder { types: Types::of(schema), ..self }
+    }
+
+    /// Lets each execution call `now`, `uuid` and the like once for each time that the statement
+    /// names them. Their results follow the values of the client. Must not be used for statements
+    /// with [`Binder::added`] values.
+    pub(crate) fn with_calls(self) -> Binder {
+        Binder { calls: Some(Vec::new()), ..self }
+    }
+
+    /// Takes the calls that each execution makes once, in the order of their results.
+    pub(crate) fn take_calls(&mut self) -> Box<[Function]> {
+        self.calls.take().unwrap_or_default().into()
+    }
+
+    /// Adds a call that each execution makes once, if this statement has such calls.
+    fn once(&mut self, function: &Function) -> Option<Input> {
+        let calls = self.calls.as_mut().filter(|_| !function.is_pure())?;
+        calls.push(function.clone());
+        Some(Input::Once(self.markers.len() + calls.len() - 1))
     }
 
     /// Returns the types that type hints and casts may name.

@@ -30,23 +30,36 @@ impl Embedded {
         {
             return Execution::Ready(Err(error));
         }
+        let bound;
+        let projection = match plan.is_open() {
+            false => &plan.projection,
+            true => match plan.bound_projection(request.values) {
+                Ok(projection) => {
+                    bound = projection;
+                    &bound
+                }
+                Err(error) => return Execution::Ready(Err(error)),
+            },
+        };
         let token = schema::token::token(&key);
         let table = TableId(plan.def.data_id().as_u128());
         let core = self.owner(token);
         if core == lanes::current_core() && !request.serial {
             let read = self.shard.read_row(table, token, &key, &row, plan.pick(), now_s);
             if let Read::Ready(found) = &read
-                && let Some(answer) = answer_small(plan, token, &key, found.as_ref(), now_s)
+                && let Some(answer) = answer_small(plan, projection, token, &key, found.as_ref(), now_s)
             {
                 return Execution::Ready(answer);
             }
-            let (plan, key, grants) = (plan.clone(), key.into_owned().into(), grants_of(request));
+            let (plan, projection) = (plan.clone(), projection.clone());
+            let (key, grants) = (key.into_owned().into(), grants_of(request));
             Execution::Pending(Box::pin(async move {
                 let row = read.wait().await.map_err(storage_error)?;
-                answer(plan, token, key, row, now_s, grants).await
+                answer(plan, projection, token, key, row, now_s, grants).await
             }))
         } else {
             let (plan, key, row) = (plan.clone(), Bytes::from(key.into_owned()), Bytes::from(row));
+            let projection = projection.clone();
             let serial = request.serial;
             engine::note(|| format!("Reading one row on core {core}"));
             let grants = if plan.may_be_large { grants_of(request) } else { Grants::of(None) };
@@ -57,7 +70,7 @@ impl Embedded {
                 if serial {
                     shard.settled().await.map_err(storage_error)?;
                 }
-                answer(plan, token, key, row, now_s, grants).await
+                answer(plan, projection, token, key, row, now_s, grants).await
             })))
         }
     }
@@ -121,6 +134,7 @@ const COLUMNS_AT_ONCE: usize = 2_000;
 #[inline]
 fn answer_small(
     plan: &SelectPlan,
+    projection: &Projection,
     token: i64,
     key: &[u8],
     row: Option<&RowView>,
@@ -132,13 +146,19 @@ fn answer_small(
     let Some(source) = source_of(plan, token, key, row, now_s) else {
         return Some(Ok(StatementOutcome::Rows(ResultRows::new(plan.columns.clone()))));
     };
-    if !row_answer::is_small(&plan.projection, &source) {
+    if !row_answer::is_small(projection, &source) {
         return None;
     }
-    let Projection::Rows(shows) = &*plan.projection else { unreachable!("a point read shows its row") };
     let mut rows = plan.rows();
     rows.count = 1;
-    if let Err(error) = row_answer::push_small(shows, &source, &mut rows) {
+    let pushed = match projection {
+        Projection::Rows(shows) => row_answer::push_small(shows, &source, &mut rows),
+        Projection::Computed(computed) => computed
+            .row(&source)
+            .map(|row| row.iter().for_each(|value| rows.push(value.as_deref()))),
+        Projection::Groups(_) => unreachable!("a point read has no groups"),
+    };
+    if let Err(error) = pushed {
         return Some(Err(error));
     }
     lanes::count_copied(rows.cells.len());
@@ -149,20 +169,21 @@ fn answer_small(
 /// Returns the answer with a row of any size. A heavy lane shows a large one.
 async fn answer(
     plan: Arc<SelectPlan>,
+    projection: Arc<Projection>,
     token: i64,
     key: Bytes,
     row: Option<RowView>,
     now_s: u32,
     grants: Grants,
 ) -> Result<StatementOutcome, Error> {
-    if let Some(answer) = answer_small(&plan, token, &key, row.as_ref(), now_s) {
+    if let Some(answer) = answer_small(&plan, &projection, token, &key, row.as_ref(), now_s) {
         return answer;
     }
     heavy(async move {
         let mut chunk = Chunk::new(plan.rows(), 1, usize::MAX, Ends::Page);
         chunk.grants = grants;
         if let Some(source) = source_of(&plan, token, &key, row.as_ref(), now_s) {
-            row_answer::add(&plan.projection, &source, &mut chunk)?;
+            row_answer::add(&projection, &source, &mut chunk)?;
         }
         plan.measure(&chunk.rows);
         Ok(StatementOutcome::Rows(chunk.rows))

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use cql::ast::CompareOp;
 use engine::{
     AnswerGrant, AnswerMemory, Error, Execution, Guardrail, PAGE_BYTES_MAX, Reads, Request, ResultRows,
-    StatementOutcome, Value,
+    StatementOutcome, Value, Warnings,
 };
 use storage::SLICE_BYTES;
 
@@ -42,6 +42,9 @@ const COMBINATIONS_AT_ONCE: u64 = lanes::UNITS_PER_POLL as u64;
 
 impl Embedded {
     pub(crate) fn select(&self, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
+        if let Some(note) = plan.note {
+            Warnings::add_note(note);
+        }
         if plan.is_virtual {
             let table = self.registry.get(&plan.def.keyspace, &plan.def.name);
             return match table {

@@ -13,7 +13,7 @@ use storage::{Mutation, TableId};
 
 use crate::Embedded;
 use crate::bind::choice::plus;
-use crate::execute::{check_count, own};
+use crate::execute::{check_count, own, with_called};
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::plan::{EmbeddedPlan, PlanKind};
 use crate::system::own_tables::is_server_keyspace;
@@ -106,16 +106,27 @@ impl Unchecked {
     }
 
     /// Copies the values of a batch of statements.
+    ///
+    /// # Errors
+    /// Returns an error if a call that an execution makes once fails.
     pub(crate) fn of_batch(
         kind: BatchKind,
         parts: &[(Rc<dyn Plan>, &[Value<'_>])],
         request: &Request<'_>,
-    ) -> Unchecked {
+    ) -> Result<Unchecked, Error> {
         let mut values = OwnedValues::within(request);
-        let given: Vec<_> = parts.iter().map(|(plan, given)| (plan.clone(), values.add(given))).collect();
+        let mut given = Vec::with_capacity(parts.len());
+        for (plan, own_values) in parts {
+            let called = own(plan).call_once()?;
+            let places = match called.is_empty() {
+                true => values.add(own_values),
+                false => values.add(&with_called(own_values, &called)),
+            };
+            given.push((plan.clone(), places));
+        }
         let request = OwnedRequest::of(request, values);
         let (statements, is_atomic) = (given.len(), kind == BatchKind::Logged);
-        Unchecked { given, request, statements, is_atomic, kind: Some(kind) }
+        Ok(Unchecked { given, request, statements, is_atomic, kind: Some(kind) })
     }
 
     /// Returns true if one task poll can check it.

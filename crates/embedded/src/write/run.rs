@@ -63,7 +63,10 @@ impl Embedded {
         {
             return Execution::Ready(Err(error));
         }
-        self.write_together(Unchecked::of_batch(kind, parts, request))
+        match Unchecked::of_batch(kind, parts, request) {
+            Ok(batch) => self.write_together(batch),
+            Err(error) => Execution::Ready(Err(error)),
+        }
     }
 
     fn write_together(&self, batch: Unchecked) -> Execution {

@@ -21,7 +21,7 @@ use schema::{TableDef, value};
 
 use super::{Computed, Expr, Leaf, Row};
 use crate::bind::slice::descending;
-use crate::bind::term::operand::failed;
+use crate::bind::term::operand::{Moment, failed};
 
 /// Call of an aggregate.
 #[derive(Clone, Debug)]
@@ -116,20 +116,21 @@ impl Groups {
     }
 
     /// Binds the values of an execution.
-    pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<Groups, Error> {
+    pub(crate) fn bound(&self, values: &[Value<'_>], moment: Moment) -> Result<Groups, Error> {
+        let bound = |computed: &Computed| computed.bound(values, moment);
         let call = |call: &Call| {
-            Ok(Call { aggregate: call.aggregate.clone(), arguments: call.arguments.bound(values)? })
+            Ok(Call { aggregate: call.aggregate.clone(), arguments: bound(&call.arguments)? })
         };
         let by = match &self.by {
             Some(by) => {
-                let function = by.function.as_ref().map(|function| function.bound(values)).transpose()?;
+                let function = by.function.as_ref().map(bound).transpose()?;
                 Some(GroupBy { columns: by.columns, function })
             }
             None => None,
         };
         Ok(Groups {
-            shown: self.shown.bound(values)?,
-            firsts: self.firsts.bound(values)?,
+            shown: bound(&self.shown)?,
+            firsts: bound(&self.firsts)?,
             aggregates: self.aggregates.iter().map(call).collect::<Result<_, Error>>()?,
             by,
             ..*self

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cql::ast::{self, ArithmeticOp, Literal, Term};
 use engine::{Error, Value};
-use functions::{Argument, Context, Fit, Function, FunctionError, Operator};
+use functions::{Aggregate, Argument, Context, Fit, Function, FunctionError, Operator};
 use schema::CqlType;
 
 use super::fit::is_assignable;
@@ -169,6 +169,14 @@ impl<'t> Operand<'t> {
         .map_err(failed)
     }
 
+    /// Returns true if the call is one of an aggregate.
+    fn is_aggregate(&self, call: &ast::FunctionCall) -> bool {
+        let arguments: Vec<&dyn Argument> =
+            self.inner.iter().map(|operand| operand as &dyn Argument).collect();
+        let aggregate = native_name(&call.name).map(|name| Aggregate::resolve(name, &arguments));
+        matches!(aggregate, Ok(Ok(Some(_))))
+    }
+
     /// Returns the assignability of the parts of a literal.
     fn parts_fit<'c>(&self, types: impl Iterator<Item = &'c CqlType>) -> Fit {
         let parts = self.inner.iter().zip(types).map(|(part, ty)| part.fit(ty));
@@ -292,7 +300,10 @@ pub(super) fn call(
     let operand = Operand::of(&types, term);
     let function = operand.function(&types, Some(ty)).map_err(|error| match (term, error) {
         (Term::Function(call), Error::Invalid(text)) if text.starts_with("Unknown function ") => {
-            Error::Invalid(format!("Unknown function {} called", call.name))
+            Error::Invalid(match operand.is_aggregate(call) {
+                true => "Aggregation function are not supported in the where clause".to_owned(),
+                false => format!("Unknown function {} called", call.name),
+            })
         }
         (_, error) => error,
     })?;
@@ -306,6 +317,9 @@ pub(super) fn call(
     for (at, (operand, ty)) in operand.inner.iter().zip(&function.arguments).enumerate() {
         let name: Arc<str> = format!("arg{at}(system.{})", function.name.to_lowercase()).into();
         arguments.push(binder.bind_shared(&name, &Arc::new(ty.clone()), operand.term)?);
+    }
+    if let Some(input) = binder.once(&function) {
+        return Ok(input);
     }
     let is_constant = function.is_pure() && arguments.iter().all(Bind::is_constant);
     let call = Call { function, arguments };
