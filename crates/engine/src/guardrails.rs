@@ -49,6 +49,8 @@ pub enum Guardrail {
     Columns,
     /// User types of one keyspace.
     UserTypes,
+    /// Dimensions of one vector type in a definition.
+    VectorDimensions,
     /// Bytes of the comment of one table.
     CommentBytes,
     /// Depth of one SQL expression or query.
@@ -91,7 +93,7 @@ const MIB: u64 = 1 << 20;
 
 /// All guardrails, in the order of the enum.
 #[rustfmt::skip]
-pub const GUARDRAILS: [GuardrailSpec; 21] = [
+pub const GUARDRAILS: [GuardrailSpec; 22] = [
     spec(Guardrail::StatementBytes, "statement_bytes", "bytes of statement text", 64 << 10, 16 * MIB,
         "send values as bind markers, or several statements"),
     spec(Guardrail::StatementTerms, "statement_terms", "terms in one statement", 10_000, 66_000,
@@ -126,6 +128,8 @@ pub const GUARDRAILS: [GuardrailSpec; 21] = [
         "use several tables, or a map"),
     spec(Guardrail::UserTypes, "user_types", "user types of one keyspace", 200, 2_000,
         "drop types that are not used"),
+    spec(Guardrail::VectorDimensions, "vector_dimensions", "dimensions of one vector", 0, 0,
+        "use shorter vectors"),
     spec(Guardrail::CommentBytes, "comment_bytes", "bytes of a comment", 4 << 10, 64 << 10,
         "shorten the comment"),
     spec(Guardrail::SqlDepth, "sql_depth", "levels of nesting in one SQL statement", 200, 500,

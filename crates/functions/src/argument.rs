@@ -57,6 +57,9 @@ pub trait Context {
 
     /// Returns 64 random bits, other ones at each call.
     fn random(&self) -> u64;
+
+    /// Returns a random UUID, of version 4, another one at each call.
+    fn random_uuid(&self) -> [u8; 16];
 }
 
 /// Returns true if the types are equal without `frozen<>`.

@@ -19,7 +19,7 @@ impl Function {
     ) -> Result<Option<Vec<u8>>, FunctionError> {
         match self.body {
             Body::Now => return Ok(Some(time::now(&self.result, context))),
-            Body::Uuid => return Ok(Some(random_uuid(context))),
+            Body::Uuid => return Ok(Some(context.random_uuid().to_vec())),
             Body::MaskNull => return Ok(None),
             Body::MaskDefault => return Ok(mask::default(&self.arguments[0])),
             Body::MaskReplace => return Ok(arguments.get(1).copied().flatten().map(<[u8]>::to_vec)),
@@ -68,14 +68,6 @@ impl Function {
             _ => None,
         })
     }
-}
-
-/// Returns a random UUID, of version 4.
-fn random_uuid(context: &dyn Context) -> Vec<u8> {
-    let random = (u128::from(context.random()) << 64) | u128::from(context.random());
-    let version = random & !(0xf_u128 << 76) | (4_u128 << 76);
-    let variant = version & !(3_u128 << 62) | (2_u128 << 62);
-    variant.to_be_bytes().to_vec()
 }
 
 fn partition_token(values: &[&[u8]]) -> Result<Option<Vec<u8>>, FunctionError> {

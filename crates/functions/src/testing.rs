@@ -35,6 +35,10 @@ impl Context for Fixed {
     fn random(&self) -> u64 {
         0x0123_4567_89ab_cdef
     }
+
+    fn random_uuid(&self) -> [u8; 16] {
+        0x0123_4567_89ab_4def_8123_4567_89ab_cdef_u128.to_be_bytes()
+    }
 }
 
 pub(crate) fn ty(text: &str) -> CqlType {

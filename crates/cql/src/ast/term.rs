@@ -135,3 +135,17 @@ pub enum TypeName {
     /// `'org.example.SomeType'`.
     Custom(String),
 }
+
+impl TypeName {
+    /// Returns the greatest dimension of the vectors in it, or 0. The parser bounds its depth.
+    pub fn dimension_max(&self) -> u32 {
+        let of_all = |types: &[TypeName]| types.iter().map(TypeName::dimension_max).max().unwrap_or(0);
+        match self {
+            TypeName::Native(_) | TypeName::User(_) | TypeName::Custom(_) => 0,
+            TypeName::List(of) | TypeName::Set(of) | TypeName::Frozen(of) => of.dimension_max(),
+            TypeName::Map(key, value) => key.dimension_max().max(value.dimension_max()),
+            TypeName::Tuple(types) => of_all(types),
+            TypeName::Vector(of, dimension) => of.dimension_max().max(*dimension),
+        }
+    }
+}

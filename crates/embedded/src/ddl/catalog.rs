@@ -101,15 +101,29 @@ fn check_sizes(
     used: Option<&str>,
     now: &Schema,
 ) -> Result<(), Error> {
+    let dimensions = |ty: &ast::TypeName| {
+        guardrails.check(Guardrail::VectorDimensions, ty.dimension_max().into())
+    };
+    let of_columns =
+        |columns: &[ast::ColumnDefinition]| columns.iter().try_for_each(|column| dimensions(&column.ty));
     let options = match statement {
         Statement::CreateKeyspace(create) => return definition::check_reserved(&create.name),
+        Statement::CreateType(create) => {
+            return create.fields.iter().try_for_each(|(_, ty)| dimensions(ty));
+        }
+        Statement::AlterType(alter) => match &alter.change {
+            ast::TypeChange::Add { ty, .. } => return dimensions(ty),
+            _ => return Ok(()),
+        },
         Statement::CreateTable(create) => {
             guardrails.check(Guardrail::Columns, create.columns.len() as u64)?;
+            of_columns(&create.columns)?;
             &create.properties.options
         }
         Statement::AlterTable(alter) => match &alter.change {
             ast::TableChange::With(properties) => &properties.options,
             ast::TableChange::Add { columns, .. } => {
+                of_columns(columns)?;
                 let keyspace = definition::keyspace_of(&alter.table, used)?;
                 let existing = now.table(&keyspace, &alter.table.name).map_or(0, |def| def.columns.len());
                 return guardrails.check(Guardrail::Columns, (existing + columns.len()) as u64);

@@ -206,14 +206,16 @@ pub fn columns_of(def: &TableDef) -> &[ColumnDef] {
 /// Returns all columns of a table as scans with this scale ([`TableScan::scale`]) return them.
 /// The field metadata `cql_type` is the CQL type.
 pub fn schema_of(def: &TableDef, scale: i8) -> SchemaRef {
-    let fields = columns_of(def).iter().map(|column| field_of(column, scale));
+    let fields = columns_of(def).iter().map(|column| field_of(def, column, scale));
     Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
 }
 
 /// Returns a column as scans return it. Only partition key columns are never null: a partition with
-/// static columns only is one row.
-pub(crate) fn field_of(column: &ColumnDef, scale: i8) -> Field {
-    let key = matches!(column.kind, ::schema::ColumnKind::PartitionKey(_));
+/// static columns only is one row. A part of a composite key may be an empty value, which is null
+/// in SQL. The only part of a key has at least one byte.
+fn field_of(def: &TableDef, column: &ColumnDef, scale: i8) -> Field {
+    let is_key = matches!(column.kind, ::schema::ColumnKind::PartitionKey(_));
+    let may_be_null = !is_key || def.partition_key().count() > 1 && value::is_empty(&column.ty, &[]);
     let metadata = [("cql_type".to_owned(), column.ty.to_string())];
-    Field::new(&column.name, arrow::arrow_type(&column.ty, scale), !key).with_metadata(metadata.into())
+    Field::new(&column.name, arrow::arrow_type(&column.ty, scale), may_be_null).with_metadata(metadata.into())
 }

@@ -54,6 +54,10 @@ impl Context for Moment {
     fn random(&self) -> u64 {
         lanes::random::u64()
     }
+
+    fn random_uuid(&self) -> [u8; 16] {
+        super::random_uuid().into_bytes()
+    }
 }
 
 /// Converts an error of a function.

@@ -281,6 +281,9 @@ fn guardrails_limit_definitions() {
             (Guardrail::Keyspaces, 1, "CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy'}"),
             (Guardrail::Columns, 2, "CREATE TABLE s (k int PRIMARY KEY, v int, w int)"),
             (Guardrail::Columns, 2, "ALTER TABLE t ADD w int"),
+            (Guardrail::VectorDimensions, 3, "CREATE TABLE s (k int PRIMARY KEY, v vector<float, 4>)"),
+            (Guardrail::VectorDimensions, 3, "ALTER TABLE t ADD v frozen<list<vector<float, 4>>>"),
+            (Guardrail::VectorDimensions, 3, "CREATE TYPE u (a int, v tuple<int, vector<float, 4>>)"),
             (Guardrail::CommentBytes, 4, "ALTER TABLE t WITH comment = 'hello'"),
             (Guardrail::CommentBytes, 4, "CREATE TABLE s (k int PRIMARY KEY) WITH comment = 'hello'"),
         ] {
