@@ -97,7 +97,7 @@ impl Plan for EmbeddedPlan {
     fn needs_viewer(&self) -> bool {
         match &self.kind {
             PlanKind::Select(plan) => plan.needs_viewer(),
-            PlanKind::Write { plans, .. } => self.shows_rows && plans.iter().any(WritePlan::may_show_masked),
+            PlanKind::Write { plans, .. } => self.shows_rows && plans.iter().any(WritePlan::may_test_masked),
             _ => false,
         }
     }

@@ -15,8 +15,8 @@ pub enum Fit {
 }
 
 impl Fit {
-    /// Returns the assignability of a value of type `value` to `receiver`, for columns and nested
-    /// calls. `frozen<>` makes no difference.
+    /// Returns the assignability of a value of type `value` to `receiver`, for columns, nested
+    /// calls and type hints. The outermost `frozen<>` makes no difference to equal types.
     pub fn of(value: &CqlType, receiver: &CqlType) -> Fit {
         if is_same(value, receiver) {
             Fit::Exact
@@ -76,7 +76,8 @@ pub(crate) fn is_same(a: &CqlType, b: &CqlType) -> bool {
 }
 
 /// Returns true if each value of type `value` is also one of `receiver`, as in Cassandra's
-/// `isValueCompatibleWith`.
+/// `isValueCompatibleWith`. Elements of a collection that is not frozen must also have one order
+/// in both, as members of sets and keys of maps always must.
 fn is_readable(value: &CqlType, receiver: &CqlType) -> bool {
     use CqlType as T;
     if is_same(value, receiver) {
@@ -87,11 +88,25 @@ fn is_readable(value: &CqlType, receiver: &CqlType) -> bool {
         (T::Text, T::Ascii) | (T::Uuid, T::TimeUuid) | (T::Date, T::Int) => true,
         (T::BigInt, T::Timestamp) | (T::Timestamp, T::BigInt) | (T::Time, T::BigInt) => true,
         (T::Varint, T::Int | T::BigInt | T::Timestamp) => true,
-        (T::List(to), T::List(from)) | (T::Set(to), T::Set(from)) => is_readable(from, to),
-        (T::Map(to_key, to), T::Map(from_key, from)) => is_same(from_key, to_key) && is_readable(from, to),
+        (T::Set(to), T::Set(from)) => is_ordered_alike(from, to),
+        (T::List(to), T::List(from)) if receiver.is_multi_cell() => is_ordered_alike(from, to),
+        (T::List(to), T::List(from)) => is_readable(from, to),
+        (T::Map(to_key, to), T::Map(from_key, from)) => {
+            let is_compatible = if receiver.is_multi_cell() { is_ordered_alike } else { is_readable };
+            is_ordered_alike(from_key, to_key) && is_compatible(from, to)
+        }
         (T::Tuple(to), T::Tuple(from)) => {
             to.len() >= from.len() && from.iter().zip(to).all(|(from, to)| is_readable(from, to))
         }
         _ => false,
     }
+}
+
+/// Returns true if each value of type `value` is also one of `receiver`, in the same order, as in
+/// Cassandra's `isCompatibleWith`.
+fn is_ordered_alike(value: &CqlType, receiver: &CqlType) -> bool {
+    use CqlType as T;
+    let is_wider =
+        matches!((receiver.thawed(), value.thawed()), (T::Text, T::Ascii) | (T::Blob, T::Ascii | T::Text));
+    is_wider || is_same(value, receiver)
 }

@@ -17,5 +17,6 @@ pub(crate) mod select;
 pub(crate) mod show;
 pub(crate) mod slice;
 pub(crate) mod term;
+pub(crate) mod tokens;
 pub(crate) mod tuple;
 pub(crate) mod types;

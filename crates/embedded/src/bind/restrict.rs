@@ -257,7 +257,8 @@ impl Checks<'_> {
                 false => Ok(()),
             };
         };
-        if has_tokens {
+        // As in Cassandra, bounds on tokens may stand beside the whole key.
+        if has_tokens && !columns.clone().all(|at| is_restricted(&at)) {
             return Err(Error::Invalid(format!(
                 "The token function cannot be used in WHERE clauses for {write} statements"
             )));

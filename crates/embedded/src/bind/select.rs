@@ -250,7 +250,8 @@ pub(crate) fn select(
     let columns = selected.columns.clone();
     let by = group_by(names, select, &restrictions, binder)?;
     let masks = Masks::of(def)?;
-    let masked = masks.and_then(|masks| selected.masked(&masks)).map(|masked| masked.projection(def, by.clone()));
+    let masked =
+        masks.and_then(|masks| selected.masked(&masks)).map(|masked| masked.projection(def, by.clone()));
     let projection = selected.projection(def, by);
     if projection.group_of_all().is_some() && select.per_partition_limit.is_some() {
         return Err(Error::Invalid("PER PARTITION LIMIT is not allowed with aggregate queries.".into()));
@@ -325,8 +326,8 @@ pub(crate) fn select(
     Ok(plan)
 }
 
-/// Returns the warning for an aggregate or a `GROUP BY`. As in Cassandra, an `IN` of one value is an
-/// equality.
+/// Returns the warning for an aggregate or a `GROUP BY`. As in Cassandra, an `IN` of one value is
+/// an equality.
 fn note(def: &TableDef, relations: &[ast::Relation]) -> Option<Note> {
     let is_of_key = |relation: &&ast::Relation| {
         let is_key = |name: &String| def.partition_key().any(|column| column.name == *name);

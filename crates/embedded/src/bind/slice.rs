@@ -11,7 +11,8 @@ use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, token, value};
 
 use crate::bind::choice::{Choice, for_each_combination, single};
 use crate::bind::restrict::{Restrictions, is_lower};
-use crate::bind::tuple::SliceBound;
+use crate::bind::term::Given;
+use crate::bind::tuple::{SliceBound, TupleBind};
 
 /// Range of clustering bytes.
 pub(crate) type Range = (Bound<Bytes>, Bound<Bytes>);
@@ -124,9 +125,25 @@ impl SliceBound {
         matches!(self.op, CompareOp::GreaterEq | CompareOp::LessEq)
     }
 
-    fn values<'a>(&'a self, values: &[Value<'a>]) -> Result<Vec<Cow<'a, [u8]>>, Error> {
-        self.value.required(values, |column| format!("Invalid null value in condition for column {column}"))
+    /// Returns its values. `None`: it compares one column with null.
+    fn values<'a>(&'a self, values: &[Value<'a>]) -> Result<Option<Vec<Cow<'a, [u8]>>>, Error> {
+        if let (true, TupleBind::Parts(parts)) = (self.may_be_null, &self.value)
+            && parts[0].get(values)? == Given::Null
+        {
+            return Ok(None);
+        }
+        self.value.required(values, null_in_condition).map(Some)
     }
+}
+
+fn null_in_condition(column: &str) -> String {
+    format!("Invalid null value in condition for column {column}")
+}
+
+/// Checks that the bounds of a DELETE are not null.
+pub(crate) fn check_bounds(restrictions: &Restrictions, values: &[Value<'_>]) -> Result<(), Error> {
+    let mut bounds = restrictions.range.iter();
+    bounds.try_for_each(|bound| bound.value.required(values, null_in_condition).map(drop))
 }
 
 /// Iterates over the runs of columns with the same order on disk, as ranges of indexes.
@@ -153,12 +170,19 @@ fn runs<'c>(columns: &'c [&'c ColumnDef]) -> impl Iterator<Item = std::ops::Rang
 ///
 /// Keys that a run finds behind its prefix are after those of later runs, keys before it are before
 /// them.
+///
+/// As in Cassandra, null is before all stored keys, in either direction.
 fn ranges_of(
     bound: &SliceBound,
     columns: &[&ColumnDef],
-    values: &[Cow<'_, [u8]>],
+    values: Option<&[Cow<'_, [u8]>]>,
     prefix: &[u8],
 ) -> Result<Vec<Range>, Error> {
+    let Some(values) = values else {
+        let is_behind = is_lower(bound.op) != descending(columns[0]);
+        let all = (Bound::Included(Bytes::copy_from_slice(prefix)), after(prefix));
+        return Ok(if is_behind { vec![all] } else { Vec::new() });
+    };
     let mut key = prefix.to_vec();
     let (mut before, mut behind) = (Vec::with_capacity(1), Vec::new());
     for run in runs(columns) {
@@ -222,9 +246,10 @@ pub(crate) fn clustering_ranges(
             ranges.push((Bound::Included(row.clone()), Bound::Included(row)));
             return Ok(());
         }
-        let of_bound = |(bound, edge): &(&SliceBound, Vec<Cow<'_, [u8]>>)| {
+        let of_bound = |(bound, edge): &(&SliceBound, Option<Vec<Cow<'_, [u8]>>>)| {
             let _ = lanes::spend(1);
-            ranges_of(bound, &columns[chosen..chosen + edge.len()], edge, &prefix)
+            let columns = &columns[chosen..chosen + bound.value.width()];
+            ranges_of(bound, columns, edge.as_deref(), &prefix)
         };
         match &bounds[..] {
             [] => ranges.push((Bound::Included(Bytes::copy_from_slice(&prefix)), after(&prefix))),

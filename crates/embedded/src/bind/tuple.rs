@@ -24,6 +24,8 @@ pub(crate) struct SliceBound {
     /// A comparison by order.
     pub(crate) op: CompareOp,
     pub(crate) value: TupleBind,
+    /// True if null is a bound: for a single column that is not written as a tuple.
+    pub(crate) may_be_null: bool,
 }
 
 impl TupleBind {

@@ -101,9 +101,8 @@ fn check_sizes(
     used: Option<&str>,
     now: &Schema,
 ) -> Result<(), Error> {
-    let dimensions = |ty: &ast::TypeName| {
-        guardrails.check(Guardrail::VectorDimensions, ty.dimension_max().into())
-    };
+    let dimensions =
+        |ty: &ast::TypeName| guardrails.check(Guardrail::VectorDimensions, ty.dimension_max().into());
     let of_columns =
         |columns: &[ast::ColumnDefinition]| columns.iter().try_for_each(|column| dimensions(&column.ty));
     let options = match statement {

@@ -153,9 +153,9 @@ fn answer_small(
     rows.count = 1;
     let pushed = match projection {
         Projection::Rows(shows) => row_answer::push_small(shows, &source, &mut rows),
-        Projection::Computed(computed) => computed
-            .row(&source)
-            .map(|row| row.iter().for_each(|value| rows.push(value.as_deref()))),
+        Projection::Computed(computed) => {
+            computed.row(&source).map(|row| row.iter().for_each(|value| rows.push(value.as_deref())))
+        }
         Projection::Groups(_) => unreachable!("a point read has no groups"),
     };
     if let Err(error) = pushed {

@@ -4,12 +4,10 @@
 //! lane.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cql::ast::CompareOp;
 use engine::{
     AnswerGrant, AnswerMemory, Error, Execution, Guardrail, PAGE_BYTES_MAX, Reads, Request, ResultRows,
     StatementOutcome, Value, Warnings,
@@ -18,10 +16,9 @@ use storage::SLICE_BYTES;
 
 use crate::bind::choice::{Cost, plus, times};
 use crate::bind::nearest::NearestSearch;
-use crate::bind::restrict::{TokenBound, is_lower};
 use crate::bind::select::SelectPlan;
 use crate::bind::slice::{clustering_ranges, compare_keys, partition_keys};
-use crate::bind::term::Given;
+use crate::bind::tokens::Tokens;
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::read::by_view::{Within, ranges_of_places};
@@ -114,59 +111,6 @@ fn bytes_in_hand(plan: &SelectPlan) -> usize {
 const CANNOT_PAGE: &str = "Cannot page queries with both ORDER BY and a IN restriction on the partition key; \
                            you must either remove the ORDER BY or the IN and sort client side, or disable paging \
                            for this query";
-
-/// Tokens that meet all bounds of a statement.
-struct Tokens {
-    /// First and last token; the last is before the first if there are none.
-    first: i128,
-    last: i128,
-    /// True if the lower bound is above the upper one.
-    is_crossed: bool,
-}
-
-impl Tokens {
-    fn of(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<Tokens, Error> {
-        let (mut first, mut last) = (i128::from(i64::MIN), i128::from(i64::MAX));
-        let (mut lower, mut upper) = (None, None);
-        for (op, bind) in bounds {
-            if bind.get(values)? == Given::Null {
-                return Err(Error::Invalid("Invalid null token value".into()));
-            }
-            let Some(token) = bind.number(values)? else {
-                return Err(Error::Invalid("Invalid unset value for the partition key token".into()));
-            };
-            let strict = i128::from(matches!(op, CompareOp::Less | CompareOp::Greater));
-            match op {
-                CompareOp::NotEq => unreachable!("refused when the statement was prepared"),
-                CompareOp::Eq => (first, last) = (token.into(), token.into()),
-                _ if is_lower(*op) => (first, lower) = (i128::from(token) + strict, Some(token)),
-                // As in Cassandra, the smallest token as an upper bound means the end of the ring.
-                _ if token == i64::MIN => {}
-                _ => (last, upper) = (i128::from(token) - strict, Some(token)),
-            }
-        }
-        let is_crossed = lower.zip(upper).is_some_and(|(lower, upper)| lower > upper);
-        Ok(Tokens { first, last, is_crossed })
-    }
-
-    /// Returns true if a named partition is read. As in Cassandra, bounds that cross exclude the
-    /// tokens between them.
-    fn admits(&self, token: i64) -> bool {
-        let token = i128::from(token);
-        match self.is_crossed {
-            true => token >= self.first || token <= self.last,
-            false => (self.first..=self.last).contains(&token),
-        }
-    }
-
-    /// Returns the tokens that a scan reads; an empty range if there are none.
-    fn range(&self) -> RangeInclusive<i64> {
-        match (i64::try_from(self.first), i64::try_from(self.last)) {
-            (Ok(first), Ok(last)) => first..=last,
-            _ => RangeInclusive::new(1, 0),
-        }
-    }
-}
 
 /// State of one page of a SELECT.
 struct Reading {

@@ -202,7 +202,12 @@ fn checked(mut plan: WritePlan, writes: &str) -> Result<WritePlan, Error> {
         return Err(Error::Invalid(format!("Cannot provide custom TTL for {what}")));
     }
     let Some(conditions) = &plan.conditions else { return Ok(plan) };
-    let Restrictions { partition, clustering, .. } = &plan.restrictions;
+    let Restrictions { partition, clustering, tokens, .. } = &plan.restrictions;
+    if !tokens.is_empty() {
+        return Err(Error::Invalid(format!(
+            "The token function cannot be used in WHERE clauses of conditional {writes}"
+        )));
+    }
     for (choices, of) in [(partition, "partition key"), (clustering, "clustering key columns")] {
         if choices.iter().any(|choice| !choice.is_one()) {
             return Err(Error::Invalid(format!("IN on the {of} is not supported with conditional {writes}")));

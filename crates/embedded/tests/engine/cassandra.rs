@@ -385,8 +385,12 @@ fn cast_values_are_values_of_their_column() {
             "INSERT INTO h (k, w) VALUES (1, (bigint)-1)",
             "Invalid: Invalid time value: it is outside of a day",
         ),
-        ("UPDATE h SET b = (frozen<set<int>>){-1, 1} WHERE k = 1", "done"),
-        ("SELECT w, b FROM h", "'00:00:00.000000001',{0x00000001, 0xffffffff}"),
+        (
+            "UPDATE h SET b = (frozen<set<int>>){-1, 1} WHERE k = 1",
+            "Invalid: Cannot assign value (frozen<set<int>>){-1, 1} to b of type frozen<set<blob>>",
+        ),
+        ("UPDATE h SET b = (frozen<set<text>>){'b', 'a'} WHERE k = 1", "done"),
+        ("SELECT w, b FROM h", "'00:00:00.000000001',{0x61, 0x62}"),
     ]);
 }
 

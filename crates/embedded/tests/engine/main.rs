@@ -1,5 +1,6 @@
 //! The embedded engine over several cores: statements, scans, restarts and damage.
 
+mod bounds;
 mod cassandra;
 mod clock;
 #[path = "../common/mod.rs"]

@@ -118,9 +118,8 @@ impl Groups {
     /// Binds the values of an execution.
     pub(crate) fn bound(&self, values: &[Value<'_>], moment: Moment) -> Result<Groups, Error> {
         let bound = |computed: &Computed| computed.bound(values, moment);
-        let call = |call: &Call| {
-            Ok(Call { aggregate: call.aggregate.clone(), arguments: bound(&call.arguments)? })
-        };
+        let call =
+            |call: &Call| Ok(Call { aggregate: call.aggregate.clone(), arguments: bound(&call.arguments)? });
         let by = match &self.by {
             Some(by) => {
                 let function = by.function.as_ref().map(bound).transpose()?;

@@ -81,7 +81,6 @@ impl<'a> Operand<'a> {
             SelectExpr::CountRows => operand.aggregate("count")?,
             SelectExpr::Function(call) => return operand.call(types, names, call),
             SelectExpr::Cast(base, to) => {
-                let to = known(types, to)?;
                 operand.inner.push(of(base)?);
                 operand.cast(to)?
             }
@@ -164,13 +163,34 @@ impl<'a> Operand<'a> {
         Ok(Some(result))
     }
 
-    fn cast(&mut self, to: CqlType) -> Result<Option<CqlType>, Error> {
-        // As in Cassandra, a cast to the same type is no function.
-        if self.inner[0].ty.as_ref() == Some(&to) {
+    fn cast(&mut self, to: &TypeName) -> Result<Option<CqlType>, Error> {
+        let base = &self.inner[0];
+        if let (SelectExpr::Term(term), Some(operand)) = (base.expr, &base.term)
+            && operand.certain_type().is_none()
+        {
+            return self.untyped(term);
+        }
+        // As in Cassandra, a cast to the same type is no function, and there are none to `varchar`.
+        let (to, is_callable) = match to {
+            TypeName::Native(ty) => (ty.clone(), true),
+            _ => (CqlType::Text, false),
+        };
+        if base.ty.as_ref() == Some(&to) {
             return Ok(Some(to));
         }
-        let function = functions::cast(&self.inner[0], &to).map_err(failed)?;
+        if !is_callable {
+            return invalid(format!("{} cannot be cast to varchar", base.text()));
+        }
+        let function = functions::cast(base, &to).map_err(failed)?;
         Ok(self.function(function))
+    }
+
+    /// Returns the error for a term whose type nothing decides.
+    fn untyped<T>(&self, term: &Term) -> Result<T, Error> {
+        invalid(format!(
+            "Cannot infer type for term {} in selection clause (try using a cast to force a type)",
+            term::shown(&term_label(self.keyspace, term))
+        ))
     }
 
     fn call(
@@ -449,12 +469,7 @@ impl<'a> Operand<'a> {
         let is_hint = matches!(term, Term::TypeHint(_));
         let certain = self.term.as_ref().and_then(term::Operand::certain_type);
         let own = if is_hint { certain.or(expected.cloned()) } else { expected.cloned().or(certain) };
-        let Some(ty) = own else {
-            return invalid(format!(
-                "Cannot infer type for term {} in selection clause (try using a cast to force a type)",
-                term::shown(&term_label(self.keyspace, term))
-            ));
-        };
+        let Some(ty) = own else { return self.untyped(term) };
         let bind = binder.bind(MARKER_NAME, &ty, term)?;
         Ok((Expr::Bind(bind), ty))
     }
@@ -694,13 +709,8 @@ fn times_type(names: &TableNames, property: Property, argument: &SelectExpr) -> 
                 base
             }
             SelectExpr::Slice(base, ..) => base,
-            other => {
-                return invalid(format!(
-                    "The argument of {} is a column or a part of one, not {}",
-                    property.name(),
-                    term::shown(&other.to_string())
-                ));
-            }
+            // Without quotes, the name would have been a syntax error.
+            _ => return invalid(format!("Unknown function '{}'", property.name())),
         };
     }
 }

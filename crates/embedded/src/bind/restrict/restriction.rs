@@ -79,7 +79,7 @@ impl Restriction {
                 )?;
                 let kind = match op {
                     CompareOp::Eq => Kind::Choice(Choice::Tuple(tuple)),
-                    op => Kind::Bounds(vec![SliceBound { op: *op, value: tuple }]),
+                    op => Kind::Bounds(vec![SliceBound { op: *op, value: tuple, may_be_null: false }]),
                 };
                 Ok(Restriction { columns, is_tuple: true, kind })
             }
@@ -116,7 +116,11 @@ impl Restriction {
             at,
             match op {
                 CompareOp::Eq => Kind::Choice(Choice::One(bind)),
-                op => Kind::Bounds(vec![SliceBound { op, value: TupleBind::Parts(vec![bind]) }]),
+                op => Kind::Bounds(vec![SliceBound {
+                    op,
+                    value: TupleBind::Parts(vec![bind]),
+                    may_be_null: true,
+                }]),
             },
         ))
     }
@@ -252,7 +256,7 @@ impl Restriction {
                 return invalid("Multi-column slice restrictions cannot be used for filtering.");
             }
             Kind::Bounds(bounds) => {
-                filters.extend(bounds.into_iter().flat_map(|SliceBound { op, value }| {
+                filters.extend(bounds.into_iter().flat_map(|SliceBound { op, value, .. }| {
                     let TupleBind::Parts(binds) = value else {
                         unreachable!("a bound on one column is one value")
                     };

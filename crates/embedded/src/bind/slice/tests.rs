@@ -45,7 +45,7 @@ fn bound(op: CompareOp, values: &[i32]) -> SliceBound {
         let term = Term::Literal(Literal::Integer(value.to_string()));
         binder.bind("c", &CqlType::Int, &term).expect("a constant")
     };
-    SliceBound { op, value: TupleBind::Parts(values.iter().map(bind).collect()) }
+    SliceBound { op, value: TupleBind::Parts(values.iter().map(bind).collect()), may_be_null: false }
 }
 
 fn meets(key: [i32; 3], op: CompareOp, bound: &[i32]) -> bool {

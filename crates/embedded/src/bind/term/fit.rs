@@ -3,6 +3,7 @@
 
 use cql::ast::{self, Term, TypeName};
 use engine::Error;
+use functions::Fit;
 use schema::{CqlType, value};
 
 /// Checks the parts of a literal. `name` is the column or the part that it is for. Accepts a
@@ -51,8 +52,9 @@ pub(super) fn check_parts(name: &str, ty: &CqlType, literal: &Term) -> Result<()
 }
 
 /// Returns the text of a part in messages, in which no space follows a type hint.
-fn shown(term: &Term) -> String {
+pub(super) fn shown(term: &Term) -> String {
     match term {
+        Term::Literal(ast::Literal::Null) => "NULL".to_owned(),
         Term::TypeHint(hint) => format!("({}){}", hint.ty, shown(&hint.term)),
         other => other.to_string(),
     }
@@ -65,7 +67,7 @@ fn fits(ty: &CqlType, term: &Term) -> bool {
     match (ty.thawed(), term) {
         (_, Term::Marker(_) | Term::Function(_) | Term::Arithmetic(_) | Term::Negate(_)) => true,
         (_, Term::TypeHint(hint)) => match &hint.ty {
-            TypeName::Native(hinted) => is_assignable(ty, hinted),
+            TypeName::Native(hinted) => Fit::of(hinted, ty) != Fit::No,
             _ => true,
         },
         (ty, Term::Literal(literal)) => constant_fits(ty, literal),
@@ -103,26 +105,4 @@ fn constant_fits(ty: &CqlType, literal: &ast::Literal) -> bool {
     };
     // The text of any constant can be a tuple.
     matches!(ty, CqlType::Tuple(_)) || kind.is_accepted_by(ty)
-}
-
-/// Returns true if bytes of `from` are a value of `to` with the same meaning in Cassandra.
-pub(super) fn is_assignable(to: &CqlType, from: &CqlType) -> bool {
-    use CqlType as T;
-    match (to.thawed(), from.thawed()) {
-        (T::Blob, _)
-        | (T::Text, T::Ascii)
-        | (T::Varint, T::Int | T::BigInt)
-        | (T::BigInt, T::Timestamp)
-        | (T::Timestamp | T::Time, T::BigInt)
-        | (T::Date, T::Int)
-        | (T::Uuid, T::TimeUuid) => true,
-        (T::List(to), T::List(from)) | (T::Set(to), T::Set(from)) => is_assignable(to, from),
-        (T::Map(to_key, to), T::Map(from_key, from)) => {
-            is_assignable(to_key, from_key) && is_assignable(to, from)
-        }
-        (T::Tuple(to), T::Tuple(from)) => {
-            to.len() >= from.len() && to.iter().zip(from).all(|(to, from)| is_assignable(to, from))
-        }
-        (to, from) => to == from,
-    }
 }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use cql::ast::{self, Term};
 use engine::{Error, Guardrail, Guardrails, Value};
+use functions::Fit;
 use schema::{CqlType, UdtType, value};
 
-use super::fit::{check_parts, is_assignable};
+use super::fit::{check_parts, shown};
 use super::{Bind, Binder, Given};
 use crate::bind::types::Types;
 
@@ -230,11 +231,15 @@ pub(super) fn hinted_type(
     hint: &ast::TypeHint,
 ) -> Result<Option<CqlType>, Error> {
     let Some(hinted) = types.find(&hint.ty) else { return Ok(None) };
-    match is_assignable(ty, &hinted) {
+    // A collection or a user type is not one that is frozen. Hinted types have lost that.
+    let is_frozen = matches!(hint.ty, ast::TypeName::Frozen(_)) || !hinted.is_multi_cell();
+    let is_as_frozen = matches!(ty.thawed(), CqlType::Blob) || ty.is_multi_cell() != is_frozen;
+    match is_as_frozen && Fit::of(&hinted, ty) != Fit::No {
         true => Ok(Some(hinted)),
         false => Err(Error::Invalid(format!(
             "Cannot assign value ({}){} to {name} of type {ty}",
-            hint.ty, hint.term
+            hint.ty,
+            shown(&hint.term)
         ))),
     }
 }

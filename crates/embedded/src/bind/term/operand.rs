@@ -10,7 +10,6 @@ use engine::{Error, Value};
 use functions::{Aggregate, Argument, Context, Fit, Function, FunctionError, Operator};
 use schema::CqlType;
 
-use super::fit::is_assignable;
 use super::{Bind, Binder, Given, Input};
 use crate::bind::types::Types;
 
@@ -181,6 +180,17 @@ impl<'t> Operand<'t> {
         matches!(aggregate, Ok(Ok(Some(_))))
     }
 
+    /// Returns Cassandra's text for an aggregate as a term. The argument of `count` is a blob.
+    fn aggregate_refused(&self, call: &ast::FunctionCall) -> String {
+        match &self.inner[..] {
+            [argument] if call.name.name == "count" && argument.fit(&CqlType::Blob) == Fit::No => format!(
+                "Type error: {} cannot be passed as argument 0 of function system.count of type blob",
+                argument.text()
+            ),
+            _ => "Aggregation function are not supported in the where clause".to_owned(),
+        }
+    }
+
     /// Returns the assignability of the parts of a literal.
     fn parts_fit<'c>(&self, types: impl Iterator<Item = &'c CqlType>) -> Fit {
         let parts = self.inner.iter().zip(types).map(|(part, ty)| part.fit(ty));
@@ -305,13 +315,13 @@ pub(super) fn call(
     let function = operand.function(&types, Some(ty)).map_err(|error| match (term, error) {
         (Term::Function(call), Error::Invalid(text)) if text.starts_with("Unknown function ") => {
             Error::Invalid(match operand.is_aggregate(call) {
-                true => "Aggregation function are not supported in the where clause".to_owned(),
+                true => operand.aggregate_refused(call),
                 false => format!("Unknown function {} called", call.name),
             })
         }
         (_, error) => error,
     })?;
-    if !is_assignable(ty, &function.result) {
+    if Fit::of(&function.result, ty) == Fit::No {
         return Err(Error::Invalid(format!(
             "Type error: cannot assign result of function system.{} (type {}) to {name} (type {ty})",
             function.name, function.result

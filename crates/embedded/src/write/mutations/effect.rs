@@ -13,8 +13,9 @@ use crate::bind::choice::single;
 use crate::bind::elements::ListPaths;
 use crate::bind::mask::{check_conditions, masked_among, sees_stored};
 use crate::bind::show::RowSource;
-use crate::bind::slice::{check_key, clustering_keys, clustering_ranges, partition_keys};
+use crate::bind::slice::{check_bounds, check_key, clustering_keys, clustering_ranges, partition_keys};
 use crate::bind::term::Given;
+use crate::bind::tokens::Tokens;
 use crate::index::entry::Place;
 use crate::index::size::check_sizes;
 use crate::index::vectors::check_changes;
@@ -63,6 +64,7 @@ impl WritePlan {
         if !statics.is_empty()
             || self.reads_first()
             || !self.restrictions.clustering.is_empty()
+            || !self.restrictions.tokens.is_empty()
             || self.def.clustering().next().is_some()
         {
             return None;
@@ -124,7 +126,12 @@ pub(crate) fn mutations(
 impl WritePlan {
     /// Returns the partitions that it names.
     pub(crate) fn keys(&self, values: &[Value<'_>]) -> Result<Vec<(i64, Bytes)>, Error> {
-        partition_keys(&self.def, &self.restrictions.partition, values)
+        let mut keys = partition_keys(&self.def, &self.restrictions.partition, values)?;
+        if !self.restrictions.tokens.is_empty() {
+            let tokens = Tokens::of(&self.restrictions.tokens, values)?;
+            keys.retain(|(token, _)| tokens.admits(*token));
+        }
+        Ok(keys)
     }
 
     /// Returns its changes to one partition. `before` returns the stored cells of a row, or those
@@ -207,8 +214,8 @@ impl WritePlan {
         self.conditions.as_ref()
     }
 
-    /// Returns true if its answer depends on the right to see masked columns.
-    pub(crate) fn may_show_masked(&self) -> bool {
+    /// Returns true if its conditions may be on masked columns.
+    pub(crate) fn may_test_masked(&self) -> bool {
         self.is_conditional() && !self.def.masks.is_empty()
     }
 
@@ -219,7 +226,7 @@ impl WritePlan {
     /// Returns [`Error::Unauthorized`].
     pub(crate) fn check_viewer(&self, viewer: Option<&Arc<dyn Viewer>>) -> Result<(), Error> {
         match &self.conditions {
-            Some(conditions) if self.may_show_masked() && !sees_stored(&self.def, viewer) => {
+            Some(conditions) if self.may_test_masked() && !sees_stored(&self.def, viewer) => {
                 let masked = masked_among(&self.def, conditions.columns(&self.def));
                 check_conditions(&self.def, &self.def, &masked, viewer)
             }
@@ -309,6 +316,7 @@ fn deletions(
             Ok(())
         })?;
     } else {
+        check_bounds(restrictions, values)?;
         for (start, end) in clustering_ranges(&plan.def, restrictions, values)? {
             out.push(Change::DeleteRange { start, end, deletion });
         }
