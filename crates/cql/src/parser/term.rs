@@ -212,7 +212,7 @@ impl Parser<'_> {
         if bare {
             return Err(self.expected("a term"));
         }
-        if self.at_word("CAST") {
+        if self.at_word("CAST") && self.peek().kind == TokenKind::LeftParen {
             return self.cast_term();
         }
         let name = self.function_name()?;
