@@ -275,15 +275,19 @@ pub(crate) fn insert(
     }
     let only_static = regulars.is_empty() && !statics.is_empty();
     let partition = def.partition_key().count();
-    let missing =
-        keys.iter().enumerate().filter(|(_, key)| key.is_none()).map(|(at, _)| at).collect::<Vec<_>>();
-    let no_row = missing.len() == keys.len() - partition && missing.iter().all(|at| *at >= partition);
-    if let Some(at) = missing.first().filter(|_| !(only_static && no_row && !missing.is_empty())) {
-        let of_partition = *at < partition;
-        let what = if of_partition { "partition key parts" } else { "clustering keys" };
-        let names = missing.iter().filter(|at| (**at < partition) == of_partition);
-        let names: Vec<&str> = names.map(|at| def.columns[*at].name.as_str()).collect();
-        return Err(Error::Invalid(format!("Some {what} are missing: {}", names.join(", "))));
+    let missing = |part: std::ops::Range<usize>| -> Vec<&str> {
+        part.filter(|at| keys[*at].is_none()).map(|at| &*def.columns[at].name).collect()
+    };
+    let in_partition = missing(0..partition);
+    if !in_partition.is_empty() {
+        return Err(Error::Invalid(format!(
+            "Some partition key parts are missing: {}",
+            in_partition.join(", ")
+        )));
+    }
+    let in_row = missing(partition..keys.len());
+    if !in_row.is_empty() && !(only_static && in_row.len() == keys.len() - partition) {
+        return Err(Error::Invalid(format!("Some clustering keys are missing: {}", in_row.join(", "))));
     }
     let mut keys = keys.into_iter().flatten();
     let restrictions = Restrictions {
