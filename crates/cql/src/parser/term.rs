@@ -3,7 +3,7 @@
 use schema::value::DurationError;
 use uuid::Uuid;
 
-use super::{Parser, Result};
+use super::{Parser, Result, quote_token};
 use crate::ast::{
     Arithmetic, ArithmeticOp, BindMarker, Duration, FunctionCall, Literal, QualifiedName, Term, TypeHint,
 };
@@ -57,13 +57,30 @@ impl Parser<'_> {
             let op = match self.current.kind {
                 TokenKind::Plus if ends(self) => return Ok(left),
                 TokenKind::Plus => ArithmeticOp::Add,
-                TokenKind::Minus => ArithmeticOp::Subtract,
+                TokenKind::Minus => {
+                    self.refuse_signed_number()?;
+                    ArithmeticOp::Subtract
+                }
                 _ => return Ok(left),
             };
             self.count_operation()?;
             self.advance();
             sum = Some((left, op));
             product = operand(self)?;
+        }
+    }
+
+    /// Refuses a `-` before a number without a blank between them: in Cassandra it is the sign of
+    /// the number, so that no operator stands between two operands.
+    fn refuse_signed_number(&self) -> Result<()> {
+        let next = self.peek();
+        let is_number = matches!(next.kind, TokenKind::Integer | TokenKind::Float | TokenKind::Duration);
+        match is_number && next.start == self.current.start + 1 {
+            true => {
+                let number = quote_token(&format!("-{}", next.text));
+                Err(self.error(format!("no viable alternative at input {number}")))
+            }
+            false => Ok(()),
         }
     }
 
