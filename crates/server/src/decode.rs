@@ -79,7 +79,7 @@ pub(crate) fn decode<'a>(
             Ok(Decoded::Statement(query.params))
         }
         Request::Batch(batch) if is_long(&batch) || has_stale_long(&session.core, &batch) => {
-            check_batch(&session.core, envelope, &batch)?;
+            check_batch(&session.core, &batch)?;
             Ok(Decoded::Long)
         }
         Request::Batch(batch) => Ok(Decoded::Batch(batch)),
@@ -126,11 +126,10 @@ fn is_long(batch: &Batch<'_>) -> bool {
 }
 
 /// Checks a long batch against the guardrails, before any work on it.
-fn check_batch(core: &Core, envelope: &Envelope, batch: &Batch<'_>) -> Result<(), Failure> {
+fn check_batch(core: &Core, batch: &Batch<'_>) -> Result<(), Failure> {
     let guardrails = core.engine.registry().guardrails();
-    let statements = guardrails.check(Guardrail::BatchStatements, batch.len() as u64);
-    let bytes = guardrails.check(Guardrail::BatchBytes, envelope.body.len() as u64);
-    statements
-        .and(bytes)
+    // The engine checks the bytes of values. The body has those of texts as well, and is bounded.
+    guardrails
+        .check(Guardrail::BatchStatements, batch.len() as u64)
         .map_err(|error| failure::of(error, StatementKind::Batch, batch.params.consistency, None))
 }

@@ -209,7 +209,7 @@ impl Unchecked {
                 checked.add(engine, part, &values, &self)?;
             }
         }
-        checked.finish(self)
+        checked.finish(engine, self)
     }
 
     /// Checks the statements in as many task polls as it takes. See [`Unchecked::check`].
@@ -224,7 +224,7 @@ impl Unchecked {
                 }
             }
         }
-        checked.finish(self)
+        checked.finish(engine, self)
     }
 }
 
@@ -286,12 +286,18 @@ impl Checked {
             )));
         }
         if statements > 1 {
-            guardrails.check(Guardrail::BatchBytes, self.cost.bytes)?;
+            let before = self.cost.bytes - cost.bytes;
+            guardrails.check_growth(Guardrail::BatchBytes, before, self.cost.bytes)?;
         }
         Ok(())
     }
 
-    fn finish(self, unchecked: Unchecked) -> Result<WriteBatch, Error> {
+    fn finish(self, engine: &Embedded, unchecked: Unchecked) -> Result<WriteBatch, Error> {
+        let is_own = self.parts.first().is_some_and(|part| is_server_keyspace(&part.plan().def.keyspace));
+        if unchecked.statements > 1 && !is_own {
+            // The check while it grew noted the size at the threshold.
+            engine.guardrails().note(Guardrail::BatchBytes, self.cost.bytes);
+        }
         if let Some(kind) = unchecked.kind {
             self.kinds.check(kind)?;
         }

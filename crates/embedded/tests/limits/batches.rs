@@ -138,7 +138,8 @@ fn guardrails_limit_statements_and_bytes_of_a_batch() {
         let update = "UPDATE t SET v = ? WHERE k = 1";
         let error = batch(&session, BatchKind::Logged, update, [blob; 5].into_iter()).await;
         let error = error.expect_err("refused").to_string();
-        assert!(error.starts_with("Guardrail batch_bytes violated: expected at most 10000 bytes"), "{error}");
+        let too_large = "Batch too large. Guardrail batch_bytes violated: expected at most 10000 bytes";
+        assert!(error.starts_with(too_large), "{error}");
         assert_eq!(session.run("SELECT k FROM t", &[]).await, Ok(0), "the batch was not applied");
         let text = format!("BEGIN BATCH {} APPLY BATCH", "INSERT INTO t (k) VALUES (1); ".repeat(101));
         assert_eq!(session.refused(&text, &[]).await, expected);

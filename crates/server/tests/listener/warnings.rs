@@ -30,7 +30,7 @@ fn check(client: &mut Client, text: &str, expected: &[&str]) {
 #[test]
 fn answer_has_only_its_own_warnings() {
     for version in [Version::V4, Version::V5] {
-        let (_server, mut admin) = start(version);
+        let (server, mut admin) = start(version);
         check(&mut admin, "SELECT c FROM ks.t WHERE k IN (1, 2)", &[]);
         check(&mut admin, "SELECT c FROM ks.t WHERE k IN (1, 2, 3)", &[IN_VALUES]);
         // The next answer has no warnings of the one before, nor of a failed statement.
@@ -48,6 +48,11 @@ fn answer_has_only_its_own_warnings() {
             &["Guardrail columns warning: expected at most 3 columns of one table, got 4: \
                  use several tables, or a map"],
         );
+        // A batch has Cassandra's text, and the size of the whole batch.
+        server.limit(Guardrail::BatchBytes, 10);
+        let batch = "BEGIN UNLOGGED BATCH INSERT INTO ks.t (k, c, v) VALUES (1, 1, '123456'); \
+                     INSERT INTO ks.t (k, c, v) VALUES (1, 2, '123456'); APPLY BATCH";
+        check(&mut admin, batch, &["Batch is of size 28, exceeding specified threshold of 10 by 18."]);
         // A statement that is bound on the heavy lane, and one that is only prepared.
         let long = format!("SELECT c FROM ks.t WHERE k IN (1, 2, 3) /* {} */", "x".repeat(4000));
         check(&mut admin, &long, &[IN_VALUES]);
