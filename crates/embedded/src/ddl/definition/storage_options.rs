@@ -106,23 +106,22 @@ type Apply = fn(&Pairs, &mut TableOptions) -> Result<(), Error>;
 const APPLIED: [(&str, Apply); 3] =
     [("compaction", compaction), ("compression", compression), ("tombstone_gc", tombstone_gc)];
 
-/// Options for features that this server does not have. Their users would rely on them.
-const FEATURES: [&str; 1] = ["cdc"];
-
-/// Returns true if the value switches a feature off.
-fn is_off(value: &OptionValue) -> bool {
-    let is_false = |value: &OptionValue| text(value).eq_ignore_ascii_case("false");
-    match value {
-        OptionValue::Null => true,
-        OptionValue::Map(pairs) => pairs.iter().any(|(name, value)| name == "enabled" && is_false(value)),
-        value => is_false(value),
-    }
+/// Returns true if the value of `cdc` is for a log of changes as ScyllaDB keeps it, which its users
+/// would rely on. Cassandra's form, a boolean, has no effect: as in a node with the default
+/// `cdc_enabled: false`, there is no log.
+fn is_change_log(value: &OptionValue) -> bool {
+    let OptionValue::Map(pairs) = value else { return false };
+    !pairs.iter().any(|(name, value)| name == "enabled" && text(value).eq_ignore_ascii_case("false"))
 }
+
+/// Number of runs of similar size that a table with compaction switched off keeps. Its owner knows
+/// when to compact (`COMPACT TABLE`), but runs cost memory and files.
+const UNCOMPACTED_RUNS_MAX: u32 = 256;
 
 /// Checks the value of a table's option.
 pub(crate) fn check(name: &str, value: &OptionValue) -> Result<(), Error> {
-    if FEATURES.contains(&name) && !is_off(value) {
-        return config(format!("{name} is not implemented: leave it out, or set it to false"));
+    if name == "cdc" && is_change_log(value) {
+        return config("ScyllaDB's cdc is not implemented: leave it out, or set 'enabled' to false".into());
     }
     let Some((_, apply)) = APPLIED.iter().find(|(applied, _)| *applied == name) else { return Ok(()) };
     match value {
@@ -175,8 +174,9 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     if !unknown.is_empty() {
         return config(format!("Properties specified [{}] are not understood by {name}", unknown.join(", ")));
     }
-    if !is_true(pairs, "enabled", true) {
-        return config("Compaction of a single table cannot be switched off; leave 'enabled' out".into());
+    let enabled = find(pairs, "enabled").map_or_else(|| "true".into(), text);
+    if !matches!(&*enabled.to_ascii_lowercase(), "true" | "false") {
+        return config(format!("enabled should either be 'true' or 'false', not {enabled}"));
     }
     out.strategy = *strategy;
     let (min, max) = (number(pairs, "min_threshold")?, number(pairs, "max_threshold")?);
@@ -218,6 +218,11 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     if let Strategy::TimeWindow { .. } = strategy {
         out.strategy = Strategy::TimeWindow { window_s: window(pairs)? };
         out.timestamps_per_s = resolution(pairs)?;
+    }
+    if !is_true(pairs, "enabled", true) {
+        out.strategy = Strategy::SizeTiered;
+        out.min_threshold = UNCOMPACTED_RUNS_MAX;
+        out.tombstone_threshold_ppm = u32::MAX;
     }
     Ok(())
 }
@@ -426,18 +431,31 @@ mod tests {
     }
 
     #[test]
-    fn features_that_are_absent_can_only_be_off() {
-        let check =
-            |name, written| check(name, &read(written).expect("an option")).map_err(|e| e.to_string());
-        for name in FEATURES {
-            let refused = Err(format!("{name} is not implemented: leave it out, or set it to false"));
-            for on in ["true", "'true'", "{'enabled': 'true'}", "{'preimage': 'false'}"] {
-                assert_eq!(check(name, on), refused, "{name} = {on}");
-            }
-            for off in ["false", "'False'", "{'enabled': false}"] {
-                assert_eq!(check(name, off), Ok(()), "{name} = {off}");
-            }
+    fn log_of_changes_as_in_scylla_can_only_be_off() {
+        let check = |written| check("cdc", &read(written).expect("an option")).map_err(|e| e.to_string());
+        let refused = "ScyllaDB's cdc is not implemented: leave it out, or set 'enabled' to false";
+        for on in ["{'enabled': 'true'}", "{'preimage': 'false'}"] {
+            assert_eq!(check(on), Err(refused.to_owned()), "{on}");
         }
+        for taken in ["true", "'true'", "false", "'False'", "{'enabled': false}"] {
+            assert_eq!(check(taken), Ok(()), "{taken}");
+        }
+    }
+
+    #[test]
+    fn compaction_that_is_switched_off_waits_for_many_runs() {
+        let options = |tombstone_threshold_ppm, strategy, min_threshold| TableOptions {
+            tombstone_threshold_ppm,
+            strategy,
+            min_threshold,
+            ..TableOptions::default()
+        };
+        let leveled = |enabled| format!("{{'class': 'LeveledCompactionStrategy', 'enabled': '{enabled}'}}");
+        let check = |written: String, expected| check_option("compaction", &written, expected);
+        check(leveled("false"), Ok(options(u32::MAX, Strategy::SizeTiered, UNCOMPACTED_RUNS_MAX)));
+        let TableOptions { tombstone_threshold_ppm, min_threshold, .. } = TableOptions::default();
+        check(leveled("True"), Ok(options(tombstone_threshold_ppm, Strategy::Leveled, min_threshold)));
+        check(leveled("x"), Err("enabled should either be 'true' or 'false', not x"));
     }
 
     #[test]

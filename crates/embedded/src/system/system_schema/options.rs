@@ -71,6 +71,8 @@ pub(super) fn cells<'a>(
     ALL.iter().zip(defaults).map(|(option, default)| {
         let options = &def.options;
         match option.name {
+            // As in Cassandra where `cdc_enabled` is false: DESCRIBE alone shows it.
+            "cdc" => None,
             "comment" => Some(Bytes::copy_from_slice(options.comment.as_bytes())),
             "default_time_to_live" => Some(seconds(options.default_time_to_live)),
             "flags" => Some(flags(def)),
