@@ -15,6 +15,9 @@ pub const NAME_CHARS_MAX: usize = 48;
 /// it.
 const TABLE_NAME_CHARS_MAX: usize = 222;
 
+/// Characters of a refused name that its error repeats.
+const SHOWN_CHARS_MAX: usize = 1000;
+
 /// Most bytes of the name of a column or field. The protocol writes the length as `u16`.
 const COLUMN_NAME_BYTES_MAX: usize = u16::MAX as usize;
 
@@ -223,7 +226,7 @@ impl TableDef {
 }
 
 fn validate_name(what: &'static str, chars_max: usize, name: &str) -> Result<(), DefinitionError> {
-    let shown = || name.chars().take(2 * chars_max).collect();
+    let shown = || name.chars().take(SHOWN_CHARS_MAX).collect();
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return Err(DefinitionError::BadName { what, name: shown() });
     }
