@@ -1,5 +1,6 @@
 //! Conversions from and to blobs: `int_as_blob`, `blob_as_int`, `intasblob`, `blobasint`, for all
-//! scalar types but `blob`. They keep the bytes.
+//! scalar types but `blob`. They keep the bytes: an empty blob is the empty
+//! value of most types.
 
 use schema::CqlType;
 use schema::value::check;
@@ -22,19 +23,6 @@ pub(crate) fn function(name: &str) -> Option<Function> {
 /// Returns the bytes if they are a value of the type of the result.
 pub(crate) fn checked(function: &Function, value: &[u8]) -> Result<Option<Vec<u8>>, FunctionError> {
     let ty = &function.result;
-    // Cassandra has empty values of these types. Clients show them as null.
-    let is_null = !matches!(
-        ty,
-        CqlType::TinyInt
-            | CqlType::SmallInt
-            | CqlType::Date
-            | CqlType::Time
-            | CqlType::Duration
-            | CqlType::Text
-    );
-    if value.is_empty() && is_null && *ty != CqlType::Ascii {
-        return Ok(None);
-    }
     if check(ty, value).is_ok() {
         return Ok(Some(value.to_vec()));
     }

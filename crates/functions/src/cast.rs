@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use schema::CqlType;
 use schema::value::json::float_text;
-use schema::value::to_text;
+use schema::value::{is_empty, to_text};
 
 use crate::argument::is_same;
 use crate::decimal::Decimal;
@@ -91,6 +91,9 @@ pub(crate) fn number(function: &Function, value: &[u8]) -> Result<Option<Vec<u8>
 
 /// Returns the text of a value. `None`: the bytes are no value of the type.
 pub(crate) fn text(ty: &CqlType, value: &[u8]) -> Option<Vec<u8>> {
+    if is_empty(ty, value) {
+        return None;
+    }
     let text = match (Number::from_bytes(ty, value), ty) {
         (Some(Number::Integer(number)), _) => number.to_string(),
         (Some(Number::Float(number)), _) => float_text(number),

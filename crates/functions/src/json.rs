@@ -2,13 +2,17 @@
 //! [`JSON_BYTES_MAX`](schema::value::json::JSON_BYTES_MAX) bytes.
 
 use schema::CqlType;
+use schema::value::is_empty;
 use schema::value::json::{self, JsonError};
 
 use crate::{Function, FunctionError};
 
-/// Returns a value as JSON text. A null becomes the text `null`.
+/// Returns a value as JSON text. A null becomes the text `null`, as does an empty value, which is
+/// an empty string inside of others.
 pub(crate) fn to_json(ty: &CqlType, value: Option<&[u8]>) -> Result<Option<Vec<u8>>, FunctionError> {
-    let Some(value) = value else { return Ok(Some(b"null".to_vec())) };
+    let Some(value) = value.filter(|value| !is_empty(ty, value)) else {
+        return Ok(Some(b"null".to_vec()));
+    };
     let mut text = String::new();
     json::to_json(ty, value, &mut text).map_err(|error| FunctionError::invalid(error.to_string()))?;
     Ok(Some(text.into_bytes()))

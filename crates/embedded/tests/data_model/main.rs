@@ -7,6 +7,7 @@ mod common;
 mod conditions;
 mod counters;
 mod dropped_columns;
+mod empty_values;
 mod groups;
 mod index_ranges;
 mod indexed_relations;

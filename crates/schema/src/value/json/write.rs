@@ -12,7 +12,8 @@ use crate::value::calendar::{date_text, time_text, timestamp_text};
 use crate::value::text::{hex, integer};
 use crate::value::{Duration, check, components, decimal, elements, is_empty, order, pairs, vector_elements};
 
-/// Appends a value as JSON. Bytes that are invalid for the type become a string `"0x…"`.
+/// Appends a value as JSON. Bytes that are invalid for the type become a string `"0x…"`. An empty
+/// value is an empty string, as in Cassandra.
 ///
 /// # Errors
 /// Returns an error if `out` gets longer than [`JSON_BYTES_MAX`]. It then ends anywhere.
@@ -39,7 +40,7 @@ pub fn push_name(name: &str, out: &mut String) -> Result<(), JsonError> {
 fn write(ty: &CqlType, bytes: &[u8], out: &mut String) -> Result<(), JsonError> {
     bounded(out.len())?;
     if is_empty(ty, bytes) {
-        out.push_str("null");
+        out.push_str("\"\"");
         return Ok(());
     }
     match ty {
