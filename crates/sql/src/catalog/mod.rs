@@ -121,6 +121,14 @@ fn of_nodes(keyspace: &str, table: &str) -> Failure {
     Failure::new(state::UNSUPPORTED, text).with_hint(hint)
 }
 
+/// Returns the refusal of a materialized view.
+fn of_view(keyspace: &str, view: &str) -> Failure {
+    let text = format!("the materialized view {keyspace}.{view} cannot be read over SQL");
+    let hint = "Read its table: SQL scans columns in bulk, and would read the rows of a view one by one. CQL reads \
+                the view.";
+    Failure::new(state::UNSUPPORTED, text).with_hint(hint)
+}
+
 /// Returns the error for a missing table, which is also used for hidden tables. The text is that
 /// of DataFusion's planner.
 pub(crate) fn no_table(keyspace: &str, table: &str) -> Failure {
@@ -235,6 +243,9 @@ impl SchemaProvider for Keyspace {
         let found = self.tables.table(&self.name, name);
         if found.is_none() && is_of_nodes(&self.name) {
             return Err(of_nodes(&self.name, name).into());
+        }
+        if found.is_none() && self.tables.schema.view(&self.name, name).is_some() {
+            return Err(of_view(&self.name, name).into());
         }
         let table = |def| CqlTable::new(self.engines.clone(), def, self.decimal_scale);
         Ok(found.map(|def| Arc::new(table(def)) as Arc<dyn TableProvider>))
