@@ -18,15 +18,11 @@ use crate::bind::tuple::{SliceBound, TupleBind};
 pub(crate) type Range = (Bound<Bytes>, Bound<Bytes>);
 
 /// Returns the named partitions, by token and key, without duplicates.
-pub(crate) fn partition_keys(
-    def: &TableDef,
-    choices: &[Choice],
-    values: &[Value<'_>],
-) -> Result<Vec<(i64, Bytes)>, Error> {
+pub(crate) fn partition_keys(choices: &[Choice], values: &[Value<'_>]) -> Result<Vec<(i64, Bytes)>, Error> {
     if let [choice] = choices
         && let Some(key) = single(choice, values)
     {
-        let key = checked(def, key?.into_owned())?;
+        let key = checked(key?.into_owned())?;
         return Ok(vec![(token::token(&key), key)]);
     }
     let mut keys = Vec::new();
@@ -34,7 +30,7 @@ pub(crate) fn partition_keys(
         let mut key = Vec::new();
         token::compose_partition_key(parts.iter().copied(), &mut key)
             .map_err(|e| Error::Invalid(e.to_string()))?;
-        let key = checked(def, key)?;
+        let key = checked(key)?;
         keys.push((token::token(&key), key));
         Ok(())
     })?;
@@ -53,16 +49,15 @@ pub(crate) fn compare_keys(def: &TableDef, a: &[u8], b: &[u8]) -> Ordering {
     by_type.find(|order| order.is_ne()).unwrap_or_else(|| a.cmp(b))
 }
 
-fn checked(def: &TableDef, key: Vec<u8>) -> Result<Bytes, Error> {
-    check_key(def, &key)?;
+fn checked(key: Vec<u8>) -> Result<Bytes, Error> {
+    check_key(&key)?;
     Ok(key.into())
 }
 
 /// Checks that a partition may have this key.
-pub(crate) fn check_key(def: &TableDef, key: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
     if key.is_empty() {
-        let name = def.partition_key().next().map_or("", |c| c.name.as_str());
-        return Err(Error::Invalid(format!("Key may not be empty (column {name})")));
+        return Err(Error::Invalid("Key may not be empty".into()));
     }
     check_length(key.len())
 }

@@ -148,6 +148,11 @@ fn restored(
         let new = def.with_data(data, term::random_uuid);
         return Ok(with_table(now, new, None, vec![def.clone()]));
     }
+    if now.view(keyspace, table).is_some() {
+        return Err(Error::Invalid(format!(
+            "expected a free name for the table, got {keyspace}.{table}, which is a materialized view: drop it first"
+        )));
+    }
     let mut schema = now.clone();
     let has_keyspace = schema.keyspaces.contains_key(keyspace);
     let target = if has_keyspace { SchemaTarget::Table } else { SchemaTarget::Keyspace };
@@ -180,7 +185,11 @@ fn restored(
         table_id: has_keyspace.then_some(old.id),
     };
     schema.version = data;
-    let new = old.with_data(data, term::random_uuid);
+    let mut new = old.with_data(data, term::random_uuid);
+    // Others may have got the names of its views meanwhile.
+    let is_free =
+        |name: &str| schema.table(keyspace, name).is_none() && schema.view(keyspace, name).is_none();
+    new.views.retain(|view| is_free(&view.name));
     Ok(with_table(&schema, new, Some(change), Vec::new()))
 }
 

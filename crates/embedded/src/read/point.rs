@@ -102,7 +102,7 @@ fn keys<'a>(plan: &'a SelectPlan, request: &Request<'a>) -> Result<(Cow<'a, [u8]
     if key.is_empty() {
         return Err(Error::Invalid("Key may not be empty".into()));
     }
-    check_key(&plan.def, &key)?;
+    check_key(&key)?;
     let mut row = Vec::new();
     for (column, choice) in plan.def.clustering().zip(&plan.restrictions.clustering) {
         encode(column, &one(choice)?, &mut row)?;

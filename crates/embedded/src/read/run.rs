@@ -187,7 +187,7 @@ impl Reading {
         let keys = match plan.restrictions.partition.is_empty() {
             true => None,
             false => {
-                let mut keys = partition_keys(&plan.def, &plan.restrictions.partition, values)?;
+                let mut keys = partition_keys(&plan.restrictions.partition, values)?;
                 keys.retain(|(token, _)| tokens.admits(*token));
                 keys.sort_by(|a, b| compare_keys(&plan.def, &a.1, &b.1));
                 Some(keys)

@@ -1,6 +1,6 @@
-//! Virtual tables about the building of materialized views, as tools read them:
-//! `system.built_views` and `system.view_builds_in_progress`. `system_views.sstable_tasks` has the
-//! progress.
+//! Virtual tables about the building of materialized views and indexes, as tools read them:
+//! `system.built_views`, `system.view_builds_in_progress` and `system."IndexInfo"`.
+//! `system_views.sstable_tasks` has the progress.
 
 use std::sync::Arc;
 
@@ -9,8 +9,24 @@ use engine::{Schema, Subject, VirtualRow, VirtualTable};
 use schema::CqlType;
 
 /// Returns the tables. `schema` returns the current schema.
-pub(crate) fn tables(schema: impl Fn() -> Arc<Schema> + Clone + 'static) -> [VirtualTable; 2] {
-    [built(schema.clone()), in_progress(schema)]
+pub(crate) fn tables(schema: impl Fn() -> Arc<Schema> + Clone + 'static) -> [VirtualTable; 3] {
+    [built(schema.clone()), in_progress(schema.clone()), indexes(schema)]
+}
+
+/// Returns the table of built indexes. Its `table_name` is a keyspace, as in Cassandra.
+fn indexes(schema: impl Fn() -> Arc<Schema> + 'static) -> VirtualTable {
+    use CqlType::{Blob, Text};
+    let columns = [("table_name", Text), ("index_name", Text), ("value", Blob)];
+    let rows = move || -> Vec<VirtualRow> {
+        let schema = schema();
+        let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        let all = tables.flat_map(|def| def.indexes.iter().map(move |index| (def, index)));
+        let built = all.filter(|(_, index)| index.is_built);
+        let mut names: Vec<_> = built.map(|(def, index)| (&*def.keyspace, &*index.name)).collect();
+        names.sort_unstable();
+        names.into_iter().map(|(keyspace, index)| vec![text(keyspace), text(index), None]).collect()
+    };
+    VirtualTable::new("system", "IndexInfo", 1, 1, &columns, rows).about(Subject::Keyspace(0))
 }
 
 /// Returns the keyspaces and names of views that are built, or of those that are not, in order.

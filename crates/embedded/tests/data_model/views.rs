@@ -156,7 +156,7 @@ fn empty_value_is_a_partition_that_a_scan_finds() {
         ("INSERT INTO t (p, v) VALUES (123, '')", "void"),
         ("INSERT INTO t (p, v) VALUES (1, null)", "void"),
         ("SELECT * FROM m", "'',123"),
-        ("SELECT * FROM m WHERE v = ''", "! Key may not be empty (column v)"),
+        ("SELECT * FROM m WHERE v = ''", "! Key may not be empty"),
     ]);
 }
 
@@ -344,5 +344,22 @@ fn value_that_no_key_can_have_is_refused() {
             "! Key length of 70000 is longer than maximum of 65535 (column v, which is in the key of a view)",
         ),
         ("SELECT p FROM t", ""),
+    ]);
+}
+
+#[test]
+fn tools_see_built_views_apart_from_indexes() {
+    check(&[
+        ("CREATE TABLE t (p int PRIMARY KEY, v int)", "CREATED t"),
+        ("CREATE INDEX i ON t (v)", "UPDATED t"),
+        (
+            "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND p IS NOT NULL \
+             PRIMARY KEY (v, p)",
+            "CREATED m",
+        ),
+        ("SELECT keyspace_name, view_name FROM system.built_views", "'ks','m'"),
+        ("SELECT * FROM system.view_builds_in_progress", ""),
+        ("SELECT table_name, index_name FROM system.\"IndexInfo\"", "'ks','i'"),
+        ("SELECT count(*) FROM m", "0"),
     ]);
 }

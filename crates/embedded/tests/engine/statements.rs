@@ -185,7 +185,7 @@ fn invalid_statements_are_rejected_with_a_reason() {
             "! Cannot provide custom timestamp for conditional updates",
             "! Invalid operation (v = v + 1) for non counter column v",
             "! Undefined column name nope in table ks.t", "! table nope does not exist",
-            "UPDATED t", "UPDATED t", "", "DROPPED t", "void", "DROPPED ", "! Keyspace 'ks' doesn't exist",
+            "UPDATED t", "UPDATED t", "", "DROPPED t", "void", "DROPPED ", "! keyspace ks does not exist",
         ],
     );
 }

@@ -69,7 +69,7 @@ impl WritePlan {
         {
             return None;
         }
-        Some(single(key, values)?.and_then(|key| check_key(&self.def, &key).map(|()| key)))
+        Some(single(key, values)?.and_then(|key| check_key(&key).map(|()| key)))
     }
 
     /// Returns the row of a write that has a [`WritePlan::one_key`].
@@ -126,7 +126,7 @@ pub(crate) fn mutations(
 impl WritePlan {
     /// Returns the partitions that it names.
     pub(crate) fn keys(&self, values: &[Value<'_>]) -> Result<Vec<(i64, Bytes)>, Error> {
-        let mut keys = partition_keys(&self.def, &self.restrictions.partition, values)?;
+        let mut keys = partition_keys(&self.restrictions.partition, values)?;
         if !self.restrictions.tokens.is_empty() {
             let tokens = Tokens::of(&self.restrictions.tokens, values)?;
             keys.retain(|(token, _)| tokens.admits(*token));
