@@ -509,7 +509,10 @@ fn type_element(udt: &UdtType) -> Element<'_> {
 
 /// Returns the rows of a table, of its indexes and of its views.
 fn table_elements(def: &TableDef, with_internals: bool) -> impl Iterator<Item = Element<'_>> {
-    let indexes = (0..def.indexes.len()).map(|at| index_element(def, at));
+    // As in Cassandra, in the order of names without regard to case.
+    let mut order: Vec<usize> = (0..def.indexes.len()).collect();
+    order.sort_by_cached_key(|at| def.indexes[*at].name.to_lowercase());
+    let indexes = order.into_iter().map(|at| index_element(def, at));
     let views = (0..def.views.len()).map(move |at| view_element(def, at, with_internals));
     std::iter::once(table_element(def, Text::Table { def, with_internals })).chain(indexes).chain(views)
 }

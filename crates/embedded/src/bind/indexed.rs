@@ -17,9 +17,13 @@ use crate::bind::choice::Choice;
 use crate::bind::filter::{Filter, Test};
 use crate::bind::restrict::{NEEDS_FILTERING, Restrictions, is_bound, is_lower};
 use crate::index::cursor::{Lookup, Probe};
+use crate::index::entry::VALUE_BYTES_MAX;
 use crate::index::list::IndexKey;
 use crate::index::maintain::{key_of, term_of};
 use crate::index::range::IndexRange;
+
+/// Bytes of a value that an index without a class looks up, at most.
+const LOOKUP_BYTES_MAX: usize = 65_535;
 
 /// Indexes that find the rows of a SELECT.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -185,8 +189,16 @@ impl Served {
         let ty = &def.columns[filter.column].ty;
         let inner = ty.thawed().inner();
         let (mut value, analysis) = (Vec::new(), def.indexes[self.index].analysis());
-        let mut add = |ty: &CqlType, bind: &crate::bind::term::Bind| {
-            bind.required(values).map(|bytes| term_of(analysis, ty, &bytes, &mut value))
+        let bytes_max =
+            if def.indexes[self.index].is_storage_attached() { usize::MAX } else { LOOKUP_BYTES_MAX };
+        let mut add = |ty: &CqlType, bind: &crate::bind::term::Bind| match bind.required(values)? {
+            bytes if bytes.len() > bytes_max => {
+                Err(Error::Invalid("Index expression values may not be larger than 64K".into()))
+            }
+            bytes => {
+                term_of(analysis, ty, &bytes, &mut value);
+                Ok(())
+            }
         };
         match (&filter.test, &inner[..]) {
             (Test::Compare(_, bind), _) => add(ty, bind)?,
@@ -214,8 +226,12 @@ impl Served {
             let Test::Compare(op, bind) = &filter.test else { continue };
             let mut key = Vec::new();
             key_of(&def.columns[column].ty, &bind.required(values)?, &mut key);
+            let is_cut = key.len() > VALUE_BYTES_MAX;
+            key.truncate(VALUE_BYTES_MAX);
             let bound = match op {
                 CompareOp::GreaterEq | CompareOp::LessEq => Bound::Included(key),
+                // Entries have the beginning of the value alone.
+                CompareOp::Greater | CompareOp::Less if is_cut => Bound::Included(key),
                 CompareOp::Greater | CompareOp::Less => Bound::Excluded(key),
                 CompareOp::Eq | CompareOp::NotEq => continue,
             };
@@ -226,7 +242,7 @@ impl Served {
 }
 
 impl IndexUse {
-    /// Returns the lookup of an execution. `None`: a value is too large to be indexed.
+    /// Returns the lookup of an execution.
     ///
     /// # Errors
     /// A value is missing, or too large for an index without a class, or an index is not built.
@@ -235,7 +251,7 @@ impl IndexUse {
         def: &TableDef,
         restrictions: &Restrictions,
         values: &[Value<'_>],
-    ) -> Result<Option<Probe>, Error> {
+    ) -> Result<Probe, Error> {
         if self.is_building {
             return Err(Error::IndexNotAvailable);
         }
@@ -246,15 +262,6 @@ impl IndexUse {
             }
             _ => Lookup::Values(key(&self.first)?, self.others.iter().map(key).collect::<Result<_, _>>()?),
         };
-        if let Lookup::Values(first, others) = &lookup
-            && std::iter::once(first).chain(others).any(IndexKey::is_too_large)
-        {
-            let is_of_class = def.indexes[self.first.index].is_storage_attached();
-            return match is_of_class {
-                true => Ok(None),
-                false => Err(Error::Invalid("Index expression values may not be larger than 64K".into())),
-            };
-        }
-        Ok(Some(Probe { lookup, names_rows: self.names_rows }))
+        Ok(Probe { lookup, names_rows: self.names_rows })
     }
 }

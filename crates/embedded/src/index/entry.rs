@@ -45,9 +45,9 @@ const BUCKET_BITS: u32 = 5;
 /// Beginning of the partition key of a bucket.
 const BUCKET: [u8; 2] = [0xff, 0xff];
 
-/// Bytes of a value in a partition key of an index, at most. Longer ones have no entries: writes
-/// refuse them, and only rows from before the index can have them.
-pub(crate) const VALUE_BYTES_MAX: usize = u16::MAX as usize;
+/// Bytes of a value in an entry, at most. Of longer values, entries have the beginning. Rows are
+/// checked, so entries of several values in one place are right.
+pub(crate) const VALUE_BYTES_MAX: usize = 32 << 10;
 
 /// Row of a table, or a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +200,7 @@ pub(crate) fn new(place: Place<'_>, life: Life) -> NewEntry {
 
 /// Returns the entry of a place and a value, of at most [`VALUE_BYTES_MAX`] bytes, in its bucket.
 pub(crate) fn new_ordered(value: &[u8], place: Place<'_>, life: Life) -> NewEntry {
-    let length = u16::try_from(value.len()).expect("longer values have no entries");
+    let length = u16::try_from(value.len()).expect("entries have the beginning of longer values");
     let mut clustering = value.to_vec();
     clustering.extend_from_slice(&prefix(place));
     clustering.extend_from_slice(&length.to_be_bytes());

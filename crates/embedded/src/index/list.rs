@@ -33,13 +33,9 @@ pub(crate) struct IndexKey {
 
 impl IndexKey {
     /// Returns the key of a value in the index with this data.
-    pub(crate) fn new(data: TableId, value: Vec<u8>) -> IndexKey {
+    pub(crate) fn new(data: TableId, mut value: Vec<u8>) -> IndexKey {
+        value.truncate(VALUE_BYTES_MAX);
         IndexKey { data, token: schema::token::token(&value), value: value.into() }
-    }
-
-    /// Returns true if the index has no entries of the value, because it is too large.
-    pub(crate) fn is_too_large(&self) -> bool {
-        self.value.len() > VALUE_BYTES_MAX
     }
 }
 

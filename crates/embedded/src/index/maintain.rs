@@ -267,10 +267,8 @@ impl Entries {
         self.insert(view.data, key, with_class(clustering, life));
     }
 
-    fn push(&mut self, index: &Index, value: Vec<u8>, place: Place<'_>, life: Life) {
-        if value.len() > VALUE_BYTES_MAX {
-            return;
-        }
+    fn push(&mut self, index: &Index, mut value: Vec<u8>, place: Place<'_>, life: Life) {
+        value.truncate(VALUE_BYTES_MAX);
         if index.finds_ranges {
             let entry = new_ordered(&value, place, life);
             self.insert(index.data, bucket_key(place.token).to_vec(), entry);

@@ -1,5 +1,5 @@
 //! Limit of indexed values, which writes keep before anything is applied. As in Cassandra, indexes
-//! without a class refuse larger ones, and storage-attached ones do not find them.
+//! without a class refuse larger ones, and storage-attached ones accept them.
 
 use engine::Error;
 use schema::{ColumnDef, ColumnKind, CqlType, IndexDef, IndexedPart, TableDef, value};

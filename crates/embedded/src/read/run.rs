@@ -162,7 +162,7 @@ impl Reading {
             plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
         let restrictions = &plan.restrictions;
         let index = plan.index.as_ref();
-        let probe = index.map(|index| index.probe(&plan.def, restrictions, values)).transpose()?.flatten();
+        let probe = index.map(|index| index.probe(&plan.def, restrictions, values)).transpose()?;
         // Entries that name rows find no partition without rows.
         let whole = whole && probe.as_ref().is_none_or(|probe| !probe.names_rows);
         let slice = Slice {

@@ -145,12 +145,12 @@ fn class_options(create: &ast::CreateIndex, class: Option<&str>) -> Result<BTree
     let mut options = BTreeMap::new();
     let Some(class) = class else { return Ok(options) };
     for (name, value) in &create.options {
-        let OptionValue::Map(pairs) = value else {
-            return Err(Error::Syntax(format!("Invalid value for property '{name}'. It should be a map.")));
-        };
         if name != "options" {
             return Err(Error::Syntax(format!("Unknown property '{name}'")));
         }
+        let OptionValue::Map(pairs) = value else {
+            return Err(Error::Syntax(format!("Invalid value for property '{name}'. It should be a map.")));
+        };
         options.extend(pairs.iter().map(|(name, value)| (name.clone(), plain(value))));
     }
     for name in [CLASS_OPTION, "target"] {

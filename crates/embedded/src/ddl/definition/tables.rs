@@ -358,13 +358,13 @@ fn rename(def: &mut TableDef, columns: &[(String, String)]) -> Result<(), Error>
     let before = def.clone();
     let table = format!("{}.{}", def.keyspace, def.name);
     for (from, to) in columns {
-        indexes::check_free(&before, from, "rename")?;
         let Some((at, column)) = before.column(from) else {
             return Err(Error::Invalid(format!("Undefined column name {from} in table {table}")));
         };
         if !matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) {
             return Err(Error::Invalid(format!("Cannot rename non PRIMARY KEY column {from}")));
         }
+        indexes::check_free(&before, from, "rename")?;
         if before.column(to).is_some() {
             return Err(Error::Invalid(format!(
                 "Cannot rename column {from} to {to} in table '{table}'; another column with that name already exists"
