@@ -49,11 +49,21 @@ pub enum Note {
         /// The LIMIT.
         limit: u32,
     },
-    /// They are read at another consistency level than this one.
-    Downgraded(&'static str),
+    /// They are read at another consistency level than this one, by its place in [`LEVELS`].
+    Downgraded(u8),
 }
 
+/// Consistency levels that are downgraded.
+const LEVELS: [&str; 6] = ["QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL", "TWO", "THREE"];
+
 impl Note {
+    /// Returns the warning that a consistency level is downgraded. `None` if it is not.
+    #[must_use]
+    pub fn downgraded(level: &str) -> Option<Note> {
+        let at = LEVELS.iter().position(|known| *known == level)?;
+        Some(Note::Downgraded(at as u8))
+    }
+
     /// Returns Cassandra's text.
     fn text(self) -> String {
         match self {
@@ -65,11 +75,14 @@ impl Note {
                 "Top-K queries do not support paging and the page size is set to {page}, which is less than LIMIT \
                  {limit}. The page size has been set to {limit} to match the LIMIT."
             ),
-            Note::Downgraded(level) => format!(
-                "Top-K queries can only be run with consistency level ONE / LOCAL_ONE / NODE_LOCAL. Consistency level \
-                 {level} was requested. Downgrading the consistency level to {}.",
-                if level.starts_with("LOCAL_") { "LOCAL_ONE" } else { "ONE" }
-            ),
+            Note::Downgraded(at) => {
+                let level = LEVELS[at as usize];
+                format!(
+                    "Top-K queries can only be run with consistency level ONE / LOCAL_ONE / NODE_LOCAL. Consistency \
+                     level {level} was requested. Downgrading the consistency level to {}.",
+                    if level.starts_with("LOCAL_") { "LOCAL_ONE" } else { "ONE" }
+                )
+            }
         }
     }
 }
@@ -251,7 +264,8 @@ mod tests {
     fn warnings_of_other_kinds_are_passed_on_once() {
         let page = Note::PageBelowLimit { page: 2, limit: 3 };
         Warnings::begin();
-        for note in [page, Note::Downgraded("LOCAL_QUORUM"), page] {
+        let lower = Note::downgraded("LOCAL_QUORUM").expect("a level that is downgraded");
+        for note in [page, lower, page] {
             Warnings::add_note(note);
         }
         let taken = Warnings::take();

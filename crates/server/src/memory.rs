@@ -7,11 +7,12 @@ use engine::{MemoryUsage, VirtualTable};
 use crate::sessions::Sessions;
 
 /// Purposes of engine memory, each with the engine's metric.
-const OF_ENGINE: [(&str, &str); 4] = [
+const OF_ENGINE: [(&str, &str); 5] = [
     ("memtables", "fairlane_memtable_bytes"),
     ("memtables being flushed", "fairlane_flush_backlog_bytes"),
     ("block cache", "fairlane_cache_bytes"),
     ("cache of scans", "fairlane_scan_cache_bytes"),
+    ("graphs of vectors", "fairlane_vector_graph_bytes"),
 ];
 
 /// Returns the table for a core's registry.

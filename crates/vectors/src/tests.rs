@@ -81,8 +81,8 @@ fn replaced_and_removed_places_are_not_found() {
         graph.put(&place(at), &vectors[at - 1]).unwrap();
     }
     assert_eq!(graph.len(), 200);
-    for at in 0..400 {
-        let best = &graph.nearest(&vectors[at], 1).unwrap()[0];
+    for (at, vector) in vectors.iter().enumerate() {
+        let best = &graph.nearest(vector, 1).unwrap()[0];
         let expected = match at % 4 {
             0 => Some(at + 1),
             3 => Some(at),

@@ -81,6 +81,12 @@ pub(crate) fn bind(
     let (def, Some(nearest)) = (&names.def, select.nearest.first()) else { return Ok(None) };
     let (column, found) = names.find(&nearest.column)?;
     let vector = binder.bind(&found.name, &found.ty, &nearest.vector)?;
+    if restrictions.filters.iter().any(|filter| filter.column == column && filter.is_equality()) {
+        return Err(Error::Invalid(format!(
+            "{} cannot be restricted by more than one relation if it includes an Equal",
+            found.name
+        )));
+    }
     if !is_of_floats(&found.ty) {
         return invalid("ANN ordering is only supported on float vector indexes");
     }
@@ -94,6 +100,11 @@ pub(crate) fn bind(
         return invalid(NEEDS_FILTERING);
     };
     check_indexed(def, restrictions)?;
+    if select.distinct {
+        return invalid(
+            "SELECT DISTINCT with WHERE clause only supports restriction by partition key and/or static columns.",
+        );
+    }
     if select.per_partition_limit.is_some() {
         return invalid("Top-K queries do not support per-partition limits");
     }
@@ -133,14 +144,13 @@ impl Nearest {
         limit: u32,
     ) -> Result<NearestSearch, Error> {
         match request.consistency {
-            "ONE" | "LOCAL_ONE" | "ANY" => {}
             level if request.serial => {
                 return Err(Error::Invalid(format!(
                     "Top-K queries can only be run with consistency level ONE/LOCAL_ONE. Consistency level {level} was \
                      used."
                 )));
             }
-            level => Warnings::add_note(Note::Downgraded(level)),
+            level => Note::downgraded(level).into_iter().for_each(Warnings::add_note),
         }
         if limit == u32::MAX {
             return invalid(

@@ -159,6 +159,23 @@ fn filters_are_exact_beside_nearest_vectors() {
             "SELECT k, c FROM t WHERE k IN (0, 1) ORDER BY v ANN OF [1, 1] LIMIT 5",
             "! Select on indexed columns and with IN clause for the PRIMARY KEY are not supported",
         ),
+        (
+            "CREATE TABLE u (k int, c vector<float, 2>, s vector<float, 2> static, PRIMARY KEY (k, c))",
+            "CREATED u",
+        ),
+        (
+            "CREATE INDEX ON u (c) USING 'sai' WITH OPTIONS = {'similarity_function': 'euclidean'}",
+            "UPDATED u",
+        ),
+        (
+            "CREATE INDEX ON u (s) USING 'sai' WITH OPTIONS = {'similarity_function': 'euclidean'}",
+            "UPDATED u",
+        ),
+        ("INSERT INTO u (k, c, s) VALUES (0, [1, 1], [5, 5])", "void"),
+        ("INSERT INTO u (k, c) VALUES (0, [2, 2])", "void"),
+        ("INSERT INTO u (k, c, s) VALUES (1, [3, 3], [6, 6])", "void"),
+        ("SELECT k, c FROM u ORDER BY c ANN OF [3, 3] LIMIT 2", "1,[3.0, 3.0] 0,[2.0, 2.0]"),
+        ("SELECT k, c FROM u ORDER BY s ANN OF [5, 5] LIMIT 2", "0,[1.0, 1.0] 0,[2.0, 2.0]"),
         ("SELECT k FROM t WHERE v = [1, 1]", "! Vector indexes only support ANN queries"),
         ("SELECT k FROM t WHERE v = [1, 1] ALLOW FILTERING", "! Vector indexes only support ANN queries"),
     ]);
@@ -206,6 +223,14 @@ fn statements_that_cassandra_refuses_are_refused() {
         (
             "SELECT * FROM t ORDER BY v ANN OF [1, 2, 3] PER PARTITION LIMIT 1 LIMIT 5",
             "! Top-K queries do not support per-partition limits",
+        ),
+        (
+            "SELECT DISTINCT k FROM t ORDER BY v ANN OF [1, 2, 3] LIMIT 5",
+            "! SELECT DISTINCT with WHERE clause only supports restriction by partition key and/or static columns.",
+        ),
+        (
+            "SELECT * FROM t WHERE v = [1, 2, 3] ORDER BY v ANN OF [1, 2, 3] LIMIT 5",
+            "! v cannot be restricted by more than one relation if it includes an Equal",
         ),
         (
             "SELECT count(*) FROM t ORDER BY v ANN OF [1, 2, 3] LIMIT 5",
