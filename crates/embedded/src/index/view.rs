@@ -49,6 +49,13 @@ struct Clustering {
     is_descending: bool,
 }
 
+/// Condition of a view.
+#[derive(Clone, Debug)]
+struct Condition {
+    test: KeyCondition,
+    columns: Vec<(Source, CqlType)>,
+}
+
 /// Keys of a view's rows.
 #[derive(Clone, Debug)]
 pub(crate) struct ViewKeys {
@@ -58,7 +65,7 @@ pub(crate) struct ViewKeys {
     clustering: Box<[Clustering]>,
     /// Number of the base's column outside its key that is in the view's key.
     pub(crate) value: Option<u32>,
-    conditions: Box<[(KeyCondition, Vec<(Source, CqlType)>)]>,
+    conditions: Box<[Condition]>,
 }
 
 /// Partition key, and place of a row in the view.
@@ -79,9 +86,9 @@ impl ViewKeys {
             ty: ty(*id),
             is_descending: *order == ClusteringOrder::Desc,
         };
-        let condition = |condition: &KeyCondition| {
-            let columns = condition.columns.iter().map(|id| (source(*id), ty(*id)));
-            (condition.clone(), columns.collect())
+        let condition = |test: &KeyCondition| {
+            let columns = test.columns.iter().map(|id| (source(*id), ty(*id))).collect();
+            Condition { test: test.clone(), columns }
         };
         let mut key = view.partition_key.iter().copied().chain(view.clustering.iter().map(|(id, _)| *id));
         ViewKeys {
@@ -122,9 +129,9 @@ impl ViewKeys {
             Source::Clustering(at) => rows.get(*at).map(Vec::as_slice),
             Source::Value => value,
         };
-        for (condition, columns) in &self.conditions {
+        for Condition { test, columns } in &self.conditions {
             let columns = columns.iter().map(|(source, ty)| Some((ty, part(source)?)));
-            if !columns.collect::<Option<Vec<_>>>().is_some_and(|columns| condition.passes(&columns)) {
+            if !columns.collect::<Option<Vec<_>>>().is_some_and(|columns| test.passes(&columns)) {
                 return Ok(None);
             }
         }
