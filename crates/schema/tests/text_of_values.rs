@@ -245,6 +245,7 @@ fn values_of_the_wrong_length_are_rejected() {
     check(list.clone(), &[0, 0, 0, 1, 0, 0, 0, 1, 0], "Expected 4 or 0 byte int (1)");
     check(list.clone(), &[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff], "Null value read when not allowed");
     check(list.clone(), &[0x7f, 0xff, 0xff, 0xff], "Not enough bytes to read a list");
+    check(list.clone(), &[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], "Not enough bytes to read a list");
     check(list.clone(), &[0xff; 4], "The data cannot be deserialized as a list");
     check(list, &[0, 0, 0, 0, 0], "Unexpected extraneous bytes after list value");
 }

@@ -110,10 +110,18 @@ pub fn check(ty: &CqlType, bytes: &[u8]) -> Result<(), ValueError> {
 fn shape(ty: &CqlType, bytes: &[u8], error: ValueError) -> ValueError {
     let kind = ty.kind_name();
     let count = bytes.first_chunk::<4>().map(|count| i32::from_be_bytes(*count));
+    // Most elements that the bytes behind the count can have: each has a length.
+    let room = bytes.len() as i64 / 4 - 1;
     ValueError::text(match error {
         _ if count.is_some_and(i32::is_negative) => format!("The data cannot be deserialized as a {kind}"),
         ValueError::Malformed { why: EXTRANEOUS, .. } => {
             format!("Unexpected extraneous bytes after {kind} value")
+        }
+        // Cassandra reads on behind the nulls of a list.
+        ValueError::Malformed { why: NULL_INSIDE, .. }
+            if matches!(ty, CqlType::List(_)) && count.is_some_and(|count| i64::from(count) > room) =>
+        {
+            format!("Not enough bytes to read a {kind}")
         }
         ValueError::Malformed { why: NULL_INSIDE, .. } => "Null value read when not allowed".to_owned(),
         _ => format!("Not enough bytes to read a {kind}"),
