@@ -174,7 +174,7 @@ pub(crate) fn restrict(
     checks.clustering_key()?;
     checks.others()?;
     sort(def, merged, &mut out).map_err(|error| match purpose {
-        // What cannot be a filter needs one all the same.
+        // A restriction that cannot be a filter needs filtering all the same.
         Purpose::Select { allow_filtering: false, .. } => Error::Invalid(NEEDS_FILTERING.into()),
         _ => error,
     })?;

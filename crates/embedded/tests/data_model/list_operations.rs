@@ -33,7 +33,7 @@ fn operations_see_elements_that_earlier_ones_added() {
     check(&[
         TABLE,
         ("INSERT INTO t (k, l) VALUES (1, ['y', 'x'])", "void"),
-        // Of two values at one timestamp, the greater wins.
+        // The greater of two values at one timestamp wins.
         ("UPDATE t SET l = l + ['p', 'q'], l = ['o'] + l, l[0] = 'first', l[4] = 'z' WHERE k = 1", "void"),
         ("SELECT l FROM t", "['o', 'y', 'x', 'p', 'z']"),
         (
