@@ -140,8 +140,8 @@ pub(crate) fn masked_among(def: &TableDef, columns: impl Iterator<Item = usize>)
     masked
 }
 
-/// Checks that the viewer may have conditions on these masked columns of `def`. `stored` is the table
-/// with the data, whose permissions decide: the base table of a view.
+/// Checks that the viewer may have conditions on these masked columns of `def`. `stored` is the
+/// table with the data, whose permissions decide: the base table of a view.
 ///
 /// # Errors
 /// Returns Cassandra's [`Error::Unauthorized`].

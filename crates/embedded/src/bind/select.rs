@@ -110,7 +110,8 @@ impl SelectPlan {
         let of_view = |plan: SelectPlan| SelectPlan { view: Some(view.clone()), point: false, ..plan };
         let mut plan = of_view(self);
         if let Some(masked) = &mut plan.masked {
-            masked.shown = masked.shown.take().and_then(Arc::into_inner).map(|shown| Arc::new(of_view(shown)));
+            masked.shown =
+                masked.shown.take().and_then(Arc::into_inner).map(|shown| Arc::new(of_view(shown)));
         }
         plan
     }

@@ -150,13 +150,7 @@ pub(crate) async fn clear_password(
 }
 
 /// Counts a wrong password, and returns the refusal after the delay that slows down guessing.
-async fn wrong_password(
-    sql: &Sql,
-    here: &CoreState,
-    user: &str,
-    peer: SocketAddr,
-    error: &AuthError,
-) -> End {
+async fn wrong_password(sql: &Sql, here: &CoreState, user: &str, peer: SocketAddr, error: &AuthError) -> End {
     sql.audit_login(peer, user, Some(&error.to_string()));
     add(&here.counts.auth_failures, 1);
     lanes::time::sleep(sql.config().auth_failure_delay).await;

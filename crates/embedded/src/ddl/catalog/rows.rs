@@ -40,11 +40,12 @@ const FORMAT_WITH_VIEWS: u8 = 3;
 /// Returns the format of the rows of a schema.
 pub(super) fn format_of(schema: &Schema) -> u8 {
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    let needed = tables.map(|def| match (def.indexes.is_empty() && def.masks.is_empty(), def.views.is_empty()) {
-        (_, false) => FORMAT_WITH_VIEWS,
-        (false, true) => FORMAT_WITH_PARTS,
-        (true, true) => FORMAT_VERSION,
-    });
+    let needed =
+        tables.map(|def| match (def.indexes.is_empty() && def.masks.is_empty(), def.views.is_empty()) {
+            (_, false) => FORMAT_WITH_VIEWS,
+            (false, true) => FORMAT_WITH_PARTS,
+            (true, true) => FORMAT_VERSION,
+        });
     needed.max().unwrap_or(FORMAT_VERSION)
 }
 
