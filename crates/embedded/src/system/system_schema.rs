@@ -58,7 +58,6 @@ pub(crate) fn tables(
 /// Returns Cassandra's comment on a table.
 fn comment(keyspace: &str, table: &str) -> &'static str {
     match (keyspace, table) {
-        ("system", "IndexInfo") => "built column indexes",
         ("system_virtual_schema", "keyspaces") => "virtual keyspace definitions",
         ("system_virtual_schema", "tables") => "virtual table definitions",
         ("system_virtual_schema", "columns") => "virtual column definitions",

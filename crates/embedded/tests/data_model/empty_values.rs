@@ -17,7 +17,7 @@ fn empty_values_are_written_and_compared() {
         ("DELETE FROM t WHERE k = 1 IF v = null", "false,null"),
         ("DELETE FROM t WHERE k = 1 IF v = blob_as_int(0x)", "true"),
         ("SELECT k FROM t WHERE k = blob_as_int(0x)", "! Key may not be empty"),
-        ("INSERT INTO t (k) VALUES (blob_as_int(0x))", "! Key may not be empty (column k)"),
+        ("INSERT INTO t (k) VALUES (blob_as_int(0x))", "! Key may not be empty"),
     ]);
 }
 

@@ -46,7 +46,7 @@ fn view_follows_every_kind_of_write() {
         ("INSERT INTO t (k, c, v) VALUES (1, 1, 1)", "void"),
         ("SELECT v, k, c FROM m", "1,1,1"),
         ("DROP MATERIALIZED VIEW m", "DROPPED m"),
-        ("SELECT * FROM m", "! table ks.m does not exist"),
+        ("SELECT * FROM m", "! table m does not exist"),
     ]);
 }
 

@@ -272,6 +272,7 @@ fn check_class(def: &TableDef, index: &IndexDef) -> Result<(), Error> {
         ));
     }
     let (_, column) = def.column(name).expect("the target was checked");
+    let names: Vec<&str> = names.into_iter().filter(|name| TEXT_OPTIONS.contains(name)).collect();
     if matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) && !names.is_empty() {
         let given = names.iter().map(|name| format!("'{name}': '{}'", index.options[*name]));
         return invalid(format!(
@@ -283,7 +284,6 @@ fn check_class(def: &TableDef, index: &IndexDef) -> Result<(), Error> {
         return invalid(format!("Unsupported type: {ty}"));
     }
     vector_index::check(&column.ty, index)?;
-    let names: Vec<&str> = names.into_iter().filter(|name| TEXT_OPTIONS.contains(name)).collect();
     check_analysis(column, index, &names)
 }
 

@@ -36,14 +36,6 @@ pub(super) fn layouts() -> Vec<Layout> {
     let mut layouts = filled();
     layouts.extend(always_empty());
     layouts.extend(of_virtual_keyspaces());
-    // Tools wait for an index by it. As in Cassandra, its first column has the keyspace.
-    layouts.push(Layout {
-        keyspace: "system",
-        name: "IndexInfo",
-        clustering: 1,
-        columns: vec![("table_name", "text"), ("index_name", "text"), ("value", "blob")],
-        rows: rows::built_indexes,
-    });
     layouts
 }
 

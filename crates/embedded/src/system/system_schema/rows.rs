@@ -286,16 +286,6 @@ fn mask_row(def: &TableDef, column: &ColumnDef, mask: &ColumnMask) -> SchemaRow 
     ]
 }
 
-/// Returns the indexes that queries use.
-pub(super) fn built_indexes(snapshot: &Snapshot) -> RowChunks {
-    Box::new(real_defs(snapshot).filter(|def| !def.indexes.is_empty()).flat_map(|def| {
-        let built = def.indexes.iter().filter(|index| index.is_built);
-        let rows: Vec<SchemaRow> =
-            built.map(|index| vec![text(&def.keyspace), text(&index.name), None]).collect();
-        rows.chunks(CHUNK_ROWS).map(<[SchemaRow]>::to_vec).collect::<Vec<_>>()
-    }))
-}
-
 pub(super) fn indexes(snapshot: &Snapshot) -> RowChunks {
     let row = |def: &TableDef, index: &IndexDef| {
         let kind = if index.is_custom() { "CUSTOM" } else { "COMPOSITES" };
