@@ -144,7 +144,7 @@ mod tests {
         let check = |text: &str, expected: &str| assert_eq!(masked(text), expected, "{text}");
         check("select a from ks.t where k = 'secret' limit 5", "SELECT a FROM ks.t WHERE k = ? LIMIT ?");
         check("SELECT a FROM t2 WHERE k ! 'secret'", "SELECT a FROM t2 WHERE k !...");
-        check("SELECT a FROM t ORDER BY v ANN OF [0.1]", "SELECT a FROM t ORDER BY v ANN OF...");
+        check("SELECT a FROM t ORDER BY v ANN OF [0.1]", "SELECT a FROM t ORDER BY v ANN OF [?] ASC");
         check("FETCH 5 FROM t", "FETCH...");
         let long = format!("SELECT a FROM t WHERE k = 'secret' AND v = '{}'", "x".repeat(2 * TEXT_BYTES_MAX));
         check(&long, "SELECT a FROM t WHERE k...");

@@ -52,7 +52,7 @@ fn answer_has_only_its_own_warnings() {
         server.limit(Guardrail::BatchBytes, 10);
         let batch = "BEGIN UNLOGGED BATCH INSERT INTO ks.t (k, c, v) VALUES (1, 1, '123456'); \
                      INSERT INTO ks.t (k, c, v) VALUES (1, 2, '123456'); APPLY BATCH";
-        check(&mut admin, batch, &["Batch is of size 28, exceeding specified threshold of 10 by 18."]);
+        check(&mut admin, batch, &["Batch is of size 92, exceeding specified threshold of 10 by 82."]);
         // A statement that is bound on the heavy lane, and one that is only prepared.
         let long = format!("SELECT c FROM ks.t WHERE k IN (1, 2, 3) /* {} */", "x".repeat(4000));
         check(&mut admin, &long, &[IN_VALUES]);
