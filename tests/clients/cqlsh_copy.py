@@ -42,7 +42,7 @@ def cqlsh(server, script):
     command = ["cqlsh", "--no-color", "-u", "admin", "-p", PASSWORD, "--request-timeout", str(PATIENCE_S)]
     command += ["--connect-timeout", str(PATIENCE_S), server.host, str(server.port)]
     # Its working directory gets files with the rows that it could not write.
-    done = subprocess.run(command, input=script, capture_output=True, text=True, cwd=server.folder, timeout=3 * PATIENCE_S)
+    done = subprocess.run(command, input=script, capture_output=True, text=True, cwd=server.folder.name, timeout=3 * PATIENCE_S)
     printed = f"{done.stdout}\n{done.stderr}"
     failed = any(word in printed for word in ("Error", "Exception", "Failed"))
     assert done.returncode == 0 and not failed, printed

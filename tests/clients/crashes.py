@@ -39,7 +39,7 @@ def make(session):
     for index in ["indexed (v) USING 'sai'", "indexed (w)", "indexed (s) USING 'sai'"]:
         session.execute(f"CREATE INDEX ON crash.{index}")
     named = " AND ".join(f"{column} IS NOT NULL" for column in ("v", "k", "c"))
-    session.execute(f"CREATE MATERIALIZED VIEW crash.by_v AS SELECT k, c, w FROM crash.indexed WHERE {named} PRIMARY KEY (v, k, c)")
+    session.execute(f"CREATE MATERIALIZED VIEW crash.by_v AS SELECT v, k, c, w FROM crash.indexed WHERE {named} PRIMARY KEY (v, k, c)")
 
 
 class Writer(threading.Thread):
