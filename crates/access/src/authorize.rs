@@ -82,10 +82,29 @@ impl Access {
                 let table = table.filter(|_| on == On::Table).map(str::to_owned);
                 let action = action_of(permission);
                 let target = StatementTarget { keyspace: keyspace.to_owned(), table, action };
-                self.authorize_all(login, &[target], on == On::AllKeyspaces)
+                let target = std::slice::from_ref(&target);
+                let may_be_new = on == On::AllKeyspaces;
+                // Permissions on its base table decide for a view. A refusal does not name that table.
+                self.authorize_all(login, target, may_be_new).or_else(|refused| {
+                    match self.base_of(&target[0]) {
+                        Some(base) => self.authorize_all(login, &[base], may_be_new).map_err(|_| refused),
+                        None => Err(refused),
+                    }
+                })
             }
             Right::Holds => unreachable!("a statement about data grants nothing"),
         })
+    }
+
+    /// Returns the same target on the base table, if the target is a view.
+    fn base_of(&self, target: &StatementTarget) -> Option<StatementTarget> {
+        let (keyspace, name) = (&target.keyspace, target.table.as_ref()?);
+        let schema = self.engine.schema();
+        if schema.table(keyspace, name).is_some() {
+            return None;
+        }
+        let (base, _) = schema.view(keyspace, name)?;
+        Some(StatementTarget { table: Some(base.name.clone()), ..target.clone() })
     }
 
     /// Checks like [`Access::authorize`], for a caller that returns the rows of virtual tables

@@ -172,6 +172,24 @@ fn prepared_statement_is_authorized_when_it_runs() {
 }
 
 #[test]
+fn permissions_on_the_table_decide_for_its_view() {
+    let (server, mut admin) = two_tenants();
+    admin.run(
+        "CREATE MATERIALIZED VIEW a.v AS SELECT * FROM a.t WHERE a_column IS NOT NULL AND k IS NOT NULL \
+         PRIMARY KEY (a_column, k)",
+    );
+    admin.run("INSERT INTO a.t (k, a_column) VALUES (1, 2)");
+    let select = "SELECT * FROM a.v WHERE a_column = 2";
+    let mut ann = server.client(Version::V5, ("ann", "secret"));
+    assert_eq!(ann.run(select).texts().len(), 1);
+    let mut bob = server.client(Version::V5, ("bob", "secret"));
+    let refused = bob.query(select);
+    assert_eq!(refused.code(), UNAUTHORIZED);
+    let text = "User bob has no SELECT permission on <table a.v> or any of its parents";
+    assert!(format!("{refused:?}").contains(text), "the base table is not named: {refused:?}");
+}
+
+#[test]
 fn description_with_internals_has_roles_grants_and_levels() {
     let (server, mut admin) = two_tenants();
     for text in [
