@@ -286,7 +286,8 @@ pub(crate) fn insert(
         )));
     }
     let in_row = missing(partition..keys.len());
-    if !in_row.is_empty() && !(only_static && in_row.len() == keys.len() - partition) {
+    let names_no_row = only_static && in_row.len() == keys.len() - partition;
+    if !in_row.is_empty() && !names_no_row {
         return Err(Error::Invalid(format!("Some clustering keys are missing: {}", in_row.join(", "))));
     }
     let mut keys = keys.into_iter().flatten();
