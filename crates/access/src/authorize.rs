@@ -84,7 +84,7 @@ impl Access {
                 let target = StatementTarget { keyspace: keyspace.to_owned(), table, action };
                 let target = std::slice::from_ref(&target);
                 let may_be_new = on == On::AllKeyspaces;
-                // Permissions on its base table decide for a view. A refusal does not name that table.
+                // Permissions on its base table decide for a view. A refusal hides that table.
                 self.authorize_all(login, target, may_be_new).or_else(|refused| {
                     match self.base_of(&target[0]) {
                         Some(base) => self.authorize_all(login, &[base], may_be_new).map_err(|_| refused),
