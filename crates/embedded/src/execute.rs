@@ -34,16 +34,10 @@ impl Engine for Embedded {
     }
 
     fn execute(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
-        let plan = own(given);
-        let called = match plan.call_once() {
-            Ok(called) => called,
-            Err(error) => return Execution::Ready(Err(error)),
-        };
-        if !called.is_empty() {
-            let values = with_called(request.values, &called);
-            return self.run(given, &Request { values: &values, ..*request });
+        match own(given).calls.is_empty() {
+            true => self.run(given, request),
+            false => self.run_with_calls(given, request),
         }
-        self.run(given, request)
     }
 
     fn execute_batch(
@@ -117,7 +111,20 @@ pub(crate) fn check_count(plan: &EmbeddedPlan, given: usize) -> Result<(), Error
 }
 
 impl Embedded {
+    /// Runs a plan that calls functions once for an execution.
+    #[cold]
+    fn run_with_calls(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
+        match own(given).call_once() {
+            Ok(called) => {
+                let values = with_called(request.values, &called);
+                self.run(given, &Request { values: &values, ..*request })
+            }
+            Err(error) => Execution::Ready(Err(error)),
+        }
+    }
+
     /// Runs a plan with all values of an execution.
+    #[inline]
     fn run(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
         let plan = own(given);
         // Values that are read from JSON are checked once they are there.
@@ -127,11 +134,16 @@ impl Embedded {
             return Execution::Ready(Err(error));
         }
         match &plan.kind {
-            PlanKind::Select(select) => match (select.for_viewer(request.viewer), &select.json) {
-                (Ok(select), None) => self.select(select, request),
-                (Ok(select), Some(columns)) => self.select_json(select, columns, request),
-                (Err(error), _) => Execution::Ready(Err(error)),
-            },
+            PlanKind::Select(select) => {
+                let shown = match select.for_viewer(request.viewer) {
+                    Ok(shown) => shown,
+                    Err(error) => return Execution::Ready(Err(error)),
+                };
+                match &shown.json {
+                    None => self.select(shown, request),
+                    Some(columns) => self.select_json(shown, columns, request),
+                }
+            }
             PlanKind::Write { plans: writes, is_atomic } => self.write(given, writes, *is_atomic, request),
             PlanKind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),
             PlanKind::Compact(def) => {

@@ -59,7 +59,7 @@ pub(crate) struct EmbeddedPlan {
     /// Number of values that the engine adds behind those of the client.
     pub(crate) values_added: usize,
     /// Calls whose results each execution adds behind the values of the client.
-    calls: Box<[Function]>,
+    pub(crate) calls: Box<[Function]>,
     /// Number of bound terms.
     terms: u32,
     /// Bytes of names and types of bind markers and result columns.
@@ -547,9 +547,6 @@ impl EmbeddedPlan {
     /// # Errors
     /// Returns the errors of the functions.
     pub(crate) fn call_once(&self) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        if self.calls.is_empty() {
-            return Ok(Vec::new());
-        }
         let moment = Moment::now();
         self.calls.iter().map(|function| function.call(&[], &moment).map_err(failed)).collect()
     }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{AnswerMemory, Error, Execution, Later, StatementOutcome, Viewer};
+use engine::{AnswerMemory, Error, Execution, Later, Plan, StatementOutcome, Viewer};
 use wire::{Envelope, Failure, QueryParams};
 
 use crate::answers::answer;
@@ -200,6 +200,14 @@ pub(crate) fn viewer(session: &Session, is_needed: bool) -> Option<Arc<dyn Viewe
     Some(session.core.access.viewer(&login))
 }
 
+/// Returns the plan of a statement for the engine, as it is before and after it is bound anew.
+fn plan_of(statement: &Statement) -> &Rc<dyn Plan> {
+    match &statement.work {
+        Work::Engine(plan) => plan,
+        _ => unreachable!("the engine is called for its own statements"),
+    }
+}
+
 /// Starts the engine call. If the plan has just become stale, binds it again, once, unless its text
 /// is long.
 fn call_engine(
@@ -214,38 +222,37 @@ fn call_engine(
         Ok(values) => values,
         Err(error) => return Execution::Ready(Err(error)),
     };
+    let plan = plan_of(statement);
+    let own = viewer(session, plan.needs_viewer());
+    let room = |plan: &Rc<dyn Plan>| plan.shows_rows().then_some(session as &dyn AnswerMemory);
     let call = engine::Request {
         values: &values,
         body: own_body(envelope),
         page_size: page_rows(params),
         page_bytes_max,
+        room: room(plan),
         paging_state: params.paging_state,
         timestamp_us: params.timestamp,
         now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
         serial: params.consistency.is_serial(),
         consistency: params.consistency.name(),
-        ..engine::Request::EMPTY
+        viewer: own.as_ref(),
     };
-    // A plan that was bound anew may depend on rights on which the earlier one did not.
-    let run = |statement: &Statement| match &statement.work {
-        Work::Engine(plan) => {
-            let viewer = viewer(session, plan.needs_viewer());
-            let room = plan.shows_rows().then_some(session as &dyn AnswerMemory);
-            session.core.engine.execute(plan, &engine::Request { viewer: viewer.as_ref(), room, ..call })
-        }
-        _ => unreachable!("a statement is for the engine before and after it is bound anew"),
-    };
-    let execution = match run(statement) {
-        Execution::Ready(Err(Error::Stale)) if !statement.is_stale_long() => {
-            let rebound = rebind(&session.core, statement)
-                .and_then(|rebound| authorize(session, &rebound).map(|()| rebound));
-            match rebound {
-                Ok(rebound) => run(&rebound),
-                Err(error) => Execution::Ready(Err(error)),
+    let mut execution = session.core.engine.execute(plan, &call);
+    if matches!(execution, Execution::Ready(Err(Error::Stale))) && !statement.is_stale_long() {
+        let rebound = rebind(&session.core, statement)
+            .and_then(|rebound| authorize(session, &rebound).map(|()| rebound));
+        execution = match rebound {
+            Ok(rebound) => {
+                // It may depend on rights on which the earlier plan did not.
+                let plan = plan_of(&rebound);
+                let own = viewer(session, plan.needs_viewer());
+                let call = engine::Request { viewer: own.as_ref(), room: room(plan), ..call };
+                session.core.engine.execute(plan, &call)
             }
-        }
-        execution => execution,
-    };
+            Err(error) => Execution::Ready(Err(error)),
+        };
+    }
     if let Execution::Ready(Err(error @ Error::Unauthorized(_))) = &execution {
         audit::denied(session, &statement.tree, error);
     }

@@ -135,15 +135,28 @@ impl SelectPlan {
     ///
     /// # Errors
     /// Returns [`Error::Unauthorized`] if the viewer may not restrict a column of the WHERE.
+    #[inline]
     pub(crate) fn for_viewer<'p>(
         self: &'p Arc<SelectPlan>,
         viewer: Option<&Arc<dyn Viewer>>,
     ) -> Result<&'p Arc<SelectPlan>, Error> {
+        match &self.masked {
+            None => Ok(self),
+            Some(masked) => self.unless_masked(masked, viewer),
+        }
+    }
+
+    #[cold]
+    fn unless_masked<'p>(
+        self: &'p Arc<SelectPlan>,
+        masked: &'p MaskedUse,
+        viewer: Option<&Arc<dyn Viewer>>,
+    ) -> Result<&'p Arc<SelectPlan>, Error> {
         // Permissions on the base table decide what is seen of a view.
         let stored = self.view.as_ref().map_or(&self.def, |view| &view.base);
-        let Some(masked) = self.masked.as_ref().filter(|_| !sees_stored(stored, viewer)) else {
+        if sees_stored(stored, viewer) {
             return Ok(self);
-        };
+        }
         check_conditions(&self.def, stored, &masked.restricted, viewer)?;
         Ok(masked.shown.as_ref().unwrap_or(self))
     }
