@@ -28,6 +28,7 @@ const WARNINGS_MAX: usize = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Warnings([Option<Warning>; WARNINGS_MAX]);
 
+/// One warning. Every request copies room for some, so that notes are small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Warning {
     /// A guardrail whose warn threshold the request exceeded, with the highest value.
@@ -45,9 +46,9 @@ pub enum Note {
     /// The nearest rows to a vector come in one page, though the page size is below the LIMIT.
     PageBelowLimit {
         /// Requested rows per page.
-        page: u32,
+        page: u16,
         /// The LIMIT.
-        limit: u32,
+        limit: u16,
     },
     /// They are read at another consistency level than this one, by its place in [`LEVELS`].
     Downgraded(u8),

@@ -25,18 +25,12 @@ struct WaitingAnswer {
     /// Deadline of the answer, ns of the monotonic clock.
     deadline_ns: u64,
     request: CqlRequest,
-    /// Warnings so far. `None`: no warnings, which needs no allocation.
-    warnings: Option<Box<Warnings>>,
-}
-
-impl WaitingAnswer {
-    fn take(self) -> (CqlRequest, Warnings) {
-        (self.request, self.warnings.map_or(Warnings::NONE, |warnings| *warnings))
-    }
+    /// Guardrail warnings so far.
+    warnings: Warnings,
 }
 
 // Each write that waits for the disk holds one.
-const _: () = assert!(size_of::<WaitingAnswer>() <= 192, "more bytes for each write in flight");
+const _: () = assert!(size_of::<WaitingAnswer>() <= 232, "more bytes for each write in flight");
 
 /// A timer that ends at or before the first `deadline_ns` of all waiting writes.
 struct Timer {
@@ -53,7 +47,6 @@ impl Unacked {
     /// Adds the write with the number `write`.
     pub(crate) fn push(&mut self, request: CqlRequest, warnings: Warnings, write: u64) {
         let deadline_ns = request.times.began_ns.saturating_add(nanoseconds(request.limit));
-        let warnings = (!warnings.is_empty()).then(|| Box::new(warnings));
         self.waiting.push_back(WaitingAnswer { write, deadline_ns, request, warnings });
         if self.timer.as_ref().is_some_and(|timer| deadline_ns < timer.at_ns) {
             self.timer = None;
@@ -75,7 +68,7 @@ impl Unacked {
 
     /// Removes the oldest write.
     pub(crate) fn take_oldest(&mut self) -> Option<(CqlRequest, Warnings)> {
-        self.waiting.pop_front().map(WaitingAnswer::take)
+        self.waiting.pop_front().map(|waiting| (waiting.request, waiting.warnings))
     }
 
     /// Removes the writes whose deadline has passed, in one pass.
@@ -86,7 +79,7 @@ impl Unacked {
         let (expired, waiting): (VecDeque<_>, _) =
             std::mem::take(&mut self.waiting).into_iter().partition(|w| w.deadline_ns <= now_ns);
         self.waiting = waiting;
-        expired.into_iter().map(WaitingAnswer::take)
+        expired.into_iter().map(|waiting| (waiting.request, waiting.warnings))
     }
 
     /// Returns true if the timer has ended. Without a timer, sets one if a write is waiting.

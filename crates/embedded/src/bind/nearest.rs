@@ -164,7 +164,8 @@ impl Nearest {
             )));
         }
         if let Some(page) = request.page_size.filter(|page| *page < limit) {
-            Warnings::add_note(Note::PageBelowLimit { page, limit });
+            // Both are at most LIMIT_MAX.
+            Warnings::add_note(Note::PageBelowLimit { page: page as u16, limit: limit as u16 });
         }
         let column = &def.columns[self.column];
         let vector: Arc<[u8]> = match self.vector.get(request.values)? {
