@@ -100,9 +100,6 @@ impl Access {
     fn base_of(&self, target: &StatementTarget) -> Option<StatementTarget> {
         let (keyspace, name) = (&target.keyspace, target.table.as_ref()?);
         let schema = self.engine.schema();
-        if schema.table(keyspace, name).is_some() {
-            return None;
-        }
         let (base, _) = schema.view(keyspace, name)?;
         Some(StatementTarget { table: Some(base.name.clone()), ..target.clone() })
     }

@@ -353,9 +353,6 @@ fn view_of(
         return Ok(None);
     }
     let schema = definitions.schema();
-    if schema.table(&keyspace, &name.name).is_some() {
-        return Ok(None);
-    }
     let Some((base, view)) = schema.view(&keyspace, &name.name) else { return Ok(None) };
     if !view.is_built {
         return Err(Error::Invalid(format!(
@@ -376,7 +373,7 @@ fn check_no_view(
 ) -> Result<(), Error> {
     let schema = definitions.schema();
     let keyspace = keyspace_of(name, used)?;
-    match schema.table(&keyspace, &name.name).is_none() && schema.view(&keyspace, &name.name).is_some() {
+    match schema.view(&keyspace, &name.name).is_some() {
         true => Err(Error::Invalid(text.to_owned())),
         false => Ok(()),
     }

@@ -18,9 +18,13 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// Returns the materialized view of this name, with its base table. Visits all tables.
+    /// Returns the materialized view of this name, with its base table. Visits all tables, unless
+    /// one of them has the name: views and tables never share one.
     pub fn view(&self, name: &str) -> Option<(&Arc<TableDef>, &ViewDef)> {
-        self.views().find(|(_, view)| view.name == name)
+        match self.tables.contains_key(name) {
+            true => None,
+            false => self.views().find(|(_, view)| view.name == name),
+        }
     }
 
     /// Returns all materialized views with their base tables, in the order of the tables.

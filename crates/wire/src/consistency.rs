@@ -96,19 +96,7 @@ impl Consistency {
 
 impl fmt::Display for Consistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Consistency::Any => "ANY",
-            Consistency::One => "ONE",
-            Consistency::Two => "TWO",
-            Consistency::Three => "THREE",
-            Consistency::Quorum => "QUORUM",
-            Consistency::All => "ALL",
-            Consistency::LocalQuorum => "LOCAL_QUORUM",
-            Consistency::EachQuorum => "EACH_QUORUM",
-            Consistency::Serial => "SERIAL",
-            Consistency::LocalSerial => "LOCAL_SERIAL",
-            Consistency::LocalOne => "LOCAL_ONE",
-        })
+        f.write_str(self.name())
     }
 }
 

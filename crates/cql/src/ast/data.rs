@@ -232,6 +232,22 @@ impl Relation {
             | Relation::Token { columns, .. } => columns,
         }
     }
+
+    /// Returns the columns that it restricts, to rename them.
+    pub fn columns_mut(&mut self) -> &mut [String] {
+        match self {
+            Relation::Compare { column, .. }
+            | Relation::Element { column, .. }
+            | Relation::In { column, .. }
+            | Relation::Contains { column, .. }
+            | Relation::ContainsKey { column, .. }
+            | Relation::Like { column, .. }
+            | Relation::IsNotNull { column } => std::slice::from_mut(column),
+            Relation::Tuple { columns, .. }
+            | Relation::TupleIn { columns, .. }
+            | Relation::Token { columns, .. } => columns,
+        }
+    }
 }
 
 /// `USING … AND …`.

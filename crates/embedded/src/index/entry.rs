@@ -114,13 +114,14 @@ impl Entry {
     pub(crate) fn is_of(&self, token: i64, key: &[u8]) -> bool {
         self.token == token && self.key == key
     }
+}
 
-    /// Returns the change that removes the entry, if it is not younger than `timestamp`.
-    pub(crate) fn removal(&self, timestamp: i64, now_s: u32) -> Change {
-        let mut row = RowBuilder::new(&[], &self.clustering, timestamp);
-        row.deletion(Some(Deletion { timestamp, deleted_at_s: now_s }));
-        Change::Row(row.finish())
-    }
+/// Returns the change that removes an entry, by its clustering key, if it is not younger than
+/// `timestamp`.
+pub(crate) fn removal(clustering: &[u8], timestamp: i64, now_s: u32) -> Change {
+    let mut row = RowBuilder::new(&[], clustering, timestamp);
+    row.deletion(Some(Deletion { timestamp, deleted_at_s: now_s }));
+    Change::Row(row.finish())
 }
 
 /// Returns the clustering key of an entry without its class.

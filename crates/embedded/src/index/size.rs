@@ -1,9 +1,11 @@
-//! Limit of indexed values, which writes keep before anything is applied. As in Cassandra, indexes
-//! without a class refuse larger ones, and storage-attached ones accept them.
+//! Limits of indexed values, which writes keep before anything is applied. As in Cassandra, indexes
+//! without a class refuse large ones, and storage-attached ones accept them.
 
 use engine::Error;
 use schema::{ColumnDef, ColumnKind, CqlType, IndexDef, IndexedPart, TableDef, value};
 use storage::{CellRef, Change};
+
+use crate::index::vectors::check_vectors;
 
 /// Bytes of a value from which an index without a class refuses it.
 const VALUE_BYTES_END: usize = 65_535;
@@ -18,8 +20,13 @@ const ENTRY_BYTES: usize = 6;
 /// Checks the changes of a write to a table with indexes.
 ///
 /// # Errors
-/// An indexed value is too large.
-pub(crate) fn check_sizes(def: &TableDef, changes: &[Change]) -> Result<(), Error> {
+/// An indexed value is too large, or a vector has no place among others.
+pub(crate) fn check_indexed(def: &TableDef, changes: &[Change]) -> Result<(), Error> {
+    check_sizes(def, changes)?;
+    check_vectors(def, changes)
+}
+
+fn check_sizes(def: &TableDef, changes: &[Change]) -> Result<(), Error> {
     for change in changes {
         let (Change::Row(row) | Change::Static(row)) = change else { continue };
         for cell in row.cells() {

@@ -13,7 +13,7 @@ use schema::TableDef;
 use storage::{Change, Mutation, Pick, StorageError, TableId};
 
 use crate::Embedded;
-use crate::index::entry::{Entry, Place};
+use crate::index::entry::{Entry, Place, removal};
 use crate::index::maintain::{Entries, IndexedTable, RowFacts};
 
 /// Entries that one read reports, at most. A later read reports the others.
@@ -36,6 +36,23 @@ impl Embedded {
         lanes::spawn(lanes::current_group(), work).detach();
     }
 
+    /// Applies removals of entries, by the partition of the index or view that they are in.
+    pub(super) fn apply_removals(&self, data: TableId, removals: Removals) -> Result<(), StorageError> {
+        if removals.is_empty() {
+            return Ok(());
+        }
+        let removals = removals.into_iter().map(|(key, changes)| Mutation {
+            table: data,
+            token: schema::token::token(&key),
+            key,
+            changes,
+        });
+        self.timestamps.keep_floor(&self.shard)?;
+        // Readers do not wait for the log: an entry that is back after a crash is stale again.
+        drop(self.shard.apply(removals.collect::<Vec<_>>())?);
+        Ok(())
+    }
+
     /// Removes those of the entries that are stale. Returns their number.
     pub(crate) async fn remove_stale(
         &self,
@@ -49,29 +66,18 @@ impl Embedded {
         let table = IndexedTable::with_only(def, found.data);
         let timestamp = self.removal_timestamp();
         let now_s = self.timestamps.next().now_s;
-        let mut removals: BTreeMap<Bytes, Vec<Change>> = BTreeMap::new();
+        let mut removals = Removals::new();
         for entry in entries {
             if !self.counts(&table, index, &entry, now_s).await? {
-                let removal = entry.removal(timestamp, now_s);
+                let removal = removal(&entry.clustering, timestamp, now_s);
                 removals.entry(entry.partition).or_default().push(removal);
             }
             if lanes::spend(ENTRY_UNITS) {
                 lanes::yield_now().await;
             }
         }
-        if removals.is_empty() {
-            return Ok(0);
-        }
         let removed = removals.values().map(Vec::len).sum();
-        let removals = removals.into_iter().map(|(key, changes)| Mutation {
-            table: index,
-            token: schema::token::token(&key),
-            key,
-            changes,
-        });
-        self.timestamps.keep_floor(&self.shard)?;
-        // Readers do not wait for the log: an entry that is back after a crash is stale again.
-        drop(self.shard.apply(removals.collect::<Vec<_>>())?);
+        self.apply_removals(index, removals)?;
         Ok(removed)
     }
 
@@ -118,7 +124,10 @@ impl Embedded {
 }
 
 /// Work units of checking an entry: a point read.
-const ENTRY_UNITS: u32 = 5;
+pub(super) const ENTRY_UNITS: u32 = 5;
+
+/// Changes that remove entries, by their partition.
+pub(super) type Removals = BTreeMap<Bytes, Vec<Change>>;
 
 /// Entries to report, of those that gave a reader no row.
 #[derive(Default)]

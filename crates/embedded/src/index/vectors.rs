@@ -104,7 +104,7 @@ pub(crate) fn check_vector(similarity: Similarity, vector: &[u8]) -> Result<(), 
 ///
 /// # Errors
 /// Returns the errors of [`check_vector`].
-pub(crate) fn check_changes(def: &TableDef, changes: &[Change]) -> Result<(), Error> {
+pub(super) fn check_vectors(def: &TableDef, changes: &[Change]) -> Result<(), Error> {
     for index in &def.indexes {
         let Some(similarity) = similarity_of(def, index) else { continue };
         let Some((_, column)) = def.column(&index.column) else { continue };

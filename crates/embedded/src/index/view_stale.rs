@@ -5,18 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use schema::token;
-use storage::{Change, Deletion, Mutation, Pick, RowBuilder, RowView, StorageError, TableId};
+use storage::{Pick, RowView, StorageError, TableId};
 
 use crate::Embedded;
-use crate::index::entry::Place;
+use crate::index::entry::{Place, removal};
+use crate::index::stale::{ENTRY_UNITS, Removals};
 use crate::index::view::{ViewEntry, ViewSource};
 
 /// Entry without a row, and the partition of the view that it is in.
 pub(crate) type StaleEntry = (Bytes, ViewEntry);
-
-/// Work units of checking an entry: a point read.
-const ENTRY_UNITS: u32 = 5;
 
 impl ViewSource {
     /// Returns true if a live row of the base, which an entry names, has the key of the entry.
@@ -50,27 +47,19 @@ impl Embedded {
         let timestamp = self.removal_timestamp();
         let now_s = self.timestamps.next().now_s;
         let base = TableId(view.base.data_id().as_u128());
-        let mut mutations = Vec::new();
+        let mut removals = Removals::new();
         for (key, entry) in entries {
             let pick = Pick { columns: None, bypass_cache: false };
             let read = self.shard.read_row(base, entry.token, &entry.key, &entry.row, pick, now_s);
             let row = read.wait().await?;
             if !row.is_some_and(|row| view.has(&key, &entry, &row)) {
-                let mut removed = RowBuilder::new(&[], &entry.clustering, timestamp);
-                removed.deletion(Some(Deletion { timestamp, deleted_at_s: now_s }));
-                let (token, changes) = (token::token(&key), vec![Change::Row(removed.finish())]);
-                mutations.push(Mutation { table: view.keys.data, token, key, changes });
+                let removal = removal(&entry.clustering, timestamp, now_s);
+                removals.entry(key).or_default().push(removal);
             }
             if lanes::spend(ENTRY_UNITS) {
                 lanes::yield_now().await;
             }
         }
-        if mutations.is_empty() {
-            return Ok(());
-        }
-        self.timestamps.keep_floor(&self.shard)?;
-        // Readers do not wait for the log: an entry that is back after a crash is stale again.
-        drop(self.shard.apply(mutations)?);
-        Ok(())
+        self.apply_removals(view.keys.data, removals)
     }
 }

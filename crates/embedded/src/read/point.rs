@@ -99,9 +99,6 @@ fn keys<'a>(plan: &'a SelectPlan, request: &Request<'a>) -> Result<(Cow<'a, [u8]
             Cow::Owned(key)
         }
     };
-    if key.is_empty() {
-        return Err(Error::Invalid("Key may not be empty".into()));
-    }
     check_key(&key)?;
     let mut row = Vec::new();
     for (column, choice) in plan.def.clustering().zip(&plan.restrictions.clustering) {

@@ -15,8 +15,7 @@ use uuid::Uuid;
 
 use crate::heavy_lane::heavy;
 use crate::index::apply::Limits;
-use crate::index::size::check_sizes;
-use crate::index::vectors::check_changes;
+use crate::index::size::check_indexed;
 use crate::owned::InTurn;
 use crate::system::own_tables::is_server_keyspace;
 use crate::write::batch::{Unchecked, WriteBatch, by_partition, bytes_at_once};
@@ -251,9 +250,7 @@ impl Embedded {
         if plan.def.has_entries() || self.indexes.of(table).is_some() {
             let key = Bytes::from(key.into_owned());
             let changes = vec![Change::Row(row.row())];
-            if let Err(error) =
-                check_sizes(&plan.def, &changes).and_then(|()| check_changes(&plan.def, &changes))
-            {
+            if let Err(error) = check_indexed(&plan.def, &changes) {
                 return Some(Execution::Ready(Err(error)));
             }
             return Some(self.write_indexed(core, Mutation { table, token, key, changes }));

@@ -13,22 +13,6 @@ pub(super) fn check_no_view(keyspace: &Keyspace, name: &str, text: &str) -> Resu
     if keyspace.view(name).is_some() { invalid(text) } else { Ok(()) }
 }
 
-/// Returns the columns of a relation.
-pub(super) fn columns_of(relation: &mut Relation) -> Vec<&mut String> {
-    match relation {
-        Relation::Compare { column, .. }
-        | Relation::Element { column, .. }
-        | Relation::In { column, .. }
-        | Relation::Contains { column, .. }
-        | Relation::ContainsKey { column, .. }
-        | Relation::Like { column, .. }
-        | Relation::IsNotNull { column } => vec![column],
-        Relation::Tuple { columns, .. }
-        | Relation::TupleIn { columns, .. }
-        | Relation::Token { columns, .. } => columns.iter_mut().collect(),
-    }
-}
-
 /// Returns relations as `system_schema.views` shows them.
 pub(super) fn text_of(relations: &[Relation]) -> String {
     relations.iter().map(ToString::to_string).collect::<Vec<_>>().join(" AND ")
@@ -64,7 +48,7 @@ pub(super) fn rename(def: &mut TableDef, renamed: &[(String, String)]) -> Result
         let Ok(Statement::Select(mut select)) = cql::parse(&text) else {
             return Err(Error::Server(format!("the WHERE of view {} cannot be read", view.name)));
         };
-        for column in select.relations.iter_mut().flat_map(columns_of) {
+        for column in select.relations.iter_mut().flat_map(Relation::columns_mut) {
             if let Some((_, to)) = renamed.iter().find(|(from, _)| from == column) {
                 column.clone_from(to);
             }

@@ -12,7 +12,7 @@ use schema::{
 
 use super::step::{DefinitionStep, changed, no_keyspace, put_table, refused};
 use super::table_options;
-use super::view_checks::{columns_of, text_of};
+use super::view_checks::text_of;
 use crate::bind::names::TableNames;
 use crate::bind::restrict::{Purpose, restrict};
 use crate::bind::term::{Bind, Binder};
@@ -260,8 +260,7 @@ fn conditions(
     }
     let mut restricted = HashSet::new();
     for relation in relations {
-        let mut relation = relation.clone();
-        for column in columns_of(&mut relation) {
+        for column in relation.columns() {
             names.find(column)?;
             restricted.insert(column.clone());
         }
@@ -279,8 +278,8 @@ fn conditions(
         ));
     }
     let mut others = Vec::new();
-    for mut relation in given.iter().cloned() {
-        for name in columns_of(&mut relation) {
+    for relation in &given {
+        for name in relation.columns() {
             let (_, column) = names.find(name)?;
             if !matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) {
                 others.push(name.clone());

@@ -17,8 +17,7 @@ use crate::bind::slice::{check_bounds, check_key, clustering_keys, clustering_ra
 use crate::bind::term::Given;
 use crate::bind::tokens::Tokens;
 use crate::index::entry::Place;
-use crate::index::size::check_sizes;
-use crate::index::vectors::check_changes;
+use crate::index::size::check_indexed;
 use crate::write::conditions::{Conditions, ReadColumns};
 use crate::write::times::Times;
 
@@ -174,8 +173,7 @@ impl WritePlan {
             }
         }
         if !self.def.indexes.is_empty() {
-            check_sizes(&self.def, &changes)?;
-            check_changes(&self.def, &changes)?;
+            check_indexed(&self.def, &changes)?;
         }
         Ok(changes)
     }
