@@ -147,7 +147,12 @@ def ended_well(load, stop=False):
     return report
 
 
-def interleaved(server, user, reads, rate, begin_other, guard_s=2, phase_s=6, rounds=5):
+def stopped(load):
+    """Stops a load, and returns how many of its requests were answered."""
+    return sum(step["answered"] for step in ended_well(load, stop=True)["steps"])
+
+
+def interleaved(server, user, reads, rate, begin_other, end_other=stopped, guard_s=2, phase_s=6, rounds=5):
     """One open loop of `reads` at this rate throughout, alone (A) and beside another load (B) in short phases, A B B A A B …: of each only the time
     after the guard counts. Prints and returns each phase, and the ratios beside over alone of neighbours: pauses of the host, which make one
     p99 alone vary by a factor of ten, then fall on both alike."""
@@ -159,7 +164,7 @@ def interleaved(server, user, reads, rate, begin_other, guard_s=2, phase_s=6, ro
         if phase == "B" and other is None:
             other = begin_other()
         if phase == "A" and other is not None:
-            asked += sum(step["answered"] for step in ended_well(other, stop=True)["steps"])
+            asked += end_other(other)
             other = None
         at += guard_s + phase_s
         time.sleep(max(0, at - time.time()))

@@ -101,9 +101,9 @@ class Connection:
         return body[6 : 6 + struct.unpack(">H", body[4:6])[0]]
 
 
-def execute(statement, values, stream):
+def execute(statement, values, stream, flags=1):
     bound = b"".join(sized(">i", value) for value in values)
-    return frame(10, sized(">H", statement) + struct.pack(">HBH", 1, 1, len(values)) + bound, stream)
+    return frame(10, sized(">H", statement) + struct.pack(">HBH", 1, flags, len(values)) + bound, stream)
 
 
 class Server:
