@@ -34,10 +34,25 @@ impl Engine for Embedded {
     }
 
     fn execute(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
-        match own(given).calls.is_empty() {
-            true => self.run(given, request),
-            false => self.run_with_calls(given, request),
+        let plan = own(given);
+        if !plan.is_of_one_row {
+            return self.run_with_added(given, request);
         }
+        if let Err(error) = self.check_values(plan, request.values) {
+            return Execution::Ready(Err(error));
+        }
+        match &plan.kind {
+            PlanKind::Select(select) if !select.is_large(request.values) => {
+                return self.point_read(select, request);
+            }
+            PlanKind::Write { plans, .. } => {
+                if let Some(execution) = self.write_one(&plans[0], request) {
+                    return execution;
+                }
+            }
+            _ => {}
+        }
+        self.run(given, request)
     }
 
     fn execute_batch(
@@ -111,10 +126,14 @@ pub(crate) fn check_count(plan: &EmbeddedPlan, given: usize) -> Result<(), Error
 }
 
 impl Embedded {
-    /// Runs a plan that calls functions once for an execution.
-    #[cold]
-    fn run_with_calls(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
-        match own(given).call_once() {
+    /// Runs a plan, after the calls that it makes once for an execution.
+    #[inline(never)]
+    fn run_with_added(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
+        let added = &own(given).added;
+        if added.calls.is_empty() {
+            return self.run(given, request);
+        }
+        match added.call_once() {
             Ok(called) => {
                 let values = with_called(request.values, &called);
                 self.run(given, &Request { values: &values, ..*request })
@@ -124,11 +143,10 @@ impl Embedded {
     }
 
     /// Runs a plan with all values of an execution.
-    #[inline]
     fn run(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
         let plan = own(given);
         // Values that are read from JSON are checked once they are there.
-        if plan.values_added == 0
+        if plan.added.from_json == 0
             && let Err(error) = self.check_values(plan, request.values)
         {
             return Execution::Ready(Err(error));
@@ -166,7 +184,7 @@ impl Embedded {
         if !plan.is_current() {
             return Err(Error::Stale);
         }
-        check_count(plan, values.len().wrapping_sub(plan.values_behind()))?;
+        check_count(plan, values.len().wrapping_sub(plan.added.count()))?;
         for (marker, guardrail) in &plan.counted {
             if let Value::Bytes(bytes) = values[*marker] {
                 // A malformed value may claim more elements than its bytes have room for.

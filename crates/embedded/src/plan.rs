@@ -56,10 +56,9 @@ pub(crate) struct EmbeddedPlan {
     key_binds: Vec<u16>,
     targets: Vec<StatementTarget>,
     bound_to: BoundTo,
-    /// Number of values that the engine adds behind those of the client.
-    pub(crate) values_added: usize,
-    /// Calls whose results each execution adds behind the values of the client.
-    pub(crate) calls: Box<[Function]>,
+    pub(crate) added: Added,
+    /// True if it reads or writes one row, without anything that few statements have.
+    pub(crate) is_of_one_row: bool,
     /// Number of bound terms.
     terms: u32,
     /// Bytes of names and types of bind markers and result columns.
@@ -67,6 +66,31 @@ pub(crate) struct EmbeddedPlan {
     /// True if it can answer with rows.
     shows_rows: bool,
     latencies: Option<Rc<Latencies>>,
+}
+
+/// Values that each execution adds behind those of the client.
+#[derive(Default)]
+pub(crate) struct Added {
+    /// Number of values that are read from texts of JSON.
+    pub(crate) from_json: usize,
+    /// Calls whose results are the last values.
+    pub(crate) calls: Box<[Function]>,
+}
+
+impl Added {
+    /// Returns the number of values.
+    pub(crate) fn count(&self) -> usize {
+        self.from_json + self.calls.len()
+    }
+
+    /// Returns the results of the calls, which an execution makes once, at one time.
+    ///
+    /// # Errors
+    /// Returns the errors of the functions.
+    pub(crate) fn call_once(&self) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let moment = Moment::now();
+        self.calls.iter().map(|function| function.call(&[], &moment).map_err(failed)).collect()
+    }
 }
 
 impl Plan for EmbeddedPlan {
@@ -464,8 +488,8 @@ impl Embedded {
             key_binds: Vec::new(),
             targets,
             bound_to,
-            values_added: 0,
-            calls: Box::default(),
+            added: Added::default(),
+            is_of_one_row: false,
             terms: 0,
             metadata_bytes: 0,
             shows_rows: false,
@@ -476,9 +500,8 @@ impl Embedded {
     /// Makes a bound statement a plan of this core.
     fn plan_of(&self, bound: Bound) -> Result<EmbeddedPlan, Error> {
         let Bound { kind, key_binds, mut binder, targets, tables } = bound;
-        let calls = binder.take_calls();
-        let (terms, metadata_bytes, values_added) =
-            (binder.terms(), binder.metadata_bytes(), binder.values_added());
+        let added = Added { from_json: binder.values_added(), calls: binder.take_calls() };
+        let (terms, metadata_bytes) = (binder.terms(), binder.metadata_bytes());
         let (binds, counted) = binder.finish()?;
         let kind = match kind {
             BoundKind::Select(plan) => PlanKind::Select(plan),
@@ -495,6 +518,14 @@ impl Embedded {
             PlanKind::Write { plans, .. } => plans.iter().any(WritePlan::is_conditional),
             _ => true,
         };
+        let is_of_one_row = added.count() == 0
+            && match &kind {
+                PlanKind::Select(plan) => plan.is_plain_point(),
+                PlanKind::Write { plans, .. } => {
+                    matches!(&plans[..], [plan] if plan.json.is_none() && !plan.reads_first())
+                }
+                _ => false,
+            };
         let bound_to = BoundTo::new(self.current.clone(), tables);
         Ok(EmbeddedPlan {
             kind,
@@ -503,8 +534,8 @@ impl Embedded {
             key_binds,
             targets,
             bound_to,
-            values_added,
-            calls,
+            added,
+            is_of_one_row,
             terms,
             metadata_bytes,
             shows_rows,
@@ -530,22 +561,6 @@ impl Embedded {
                 heavy(async move { bind(&definitions, guardrails, &statement, used.as_deref()) }).await?;
             engine.plan_of(bound).map(|plan| Rc::new(plan) as Rc<dyn Plan>)
         })
-    }
-}
-
-impl EmbeddedPlan {
-    /// Returns the number of values behind those of the client.
-    pub(crate) fn values_behind(&self) -> usize {
-        self.values_added + self.calls.len()
-    }
-
-    /// Returns the results of the calls that an execution makes once, at one time.
-    ///
-    /// # Errors
-    /// Returns the errors of the functions.
-    pub(crate) fn call_once(&self) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let moment = Moment::now();
-        self.calls.iter().map(|function| function.call(&[], &moment).map_err(failed)).collect()
     }
 }
 

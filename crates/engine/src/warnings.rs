@@ -171,7 +171,13 @@ impl Warnings {
 
     /// Returns the texts of the warnings.
     #[must_use]
+    #[inline]
     pub fn texts(&self, guardrails: &Guardrails) -> Vec<String> {
+        if self.is_empty() { Vec::new() } else { self.some_texts(guardrails) }
+    }
+
+    #[cold]
+    fn some_texts(&self, guardrails: &Guardrails) -> Vec<String> {
         let text = |warning: &Warning| match warning {
             Warning::Exceeded(guardrail, value) => guardrails.warning(*guardrail, *value),
             Warning::Noted(note) => note.text(),

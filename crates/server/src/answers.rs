@@ -35,15 +35,14 @@ const INLINE_ANSWER_BYTES: usize = 64 << 10;
 /// Bytes of columns, apart from those of the statement, that are counted for a charge.
 const COUNTED_METADATA_BYTES: usize = 64 << 10;
 
-/// Puts the answer into the output buffer. Returns the request with its outcome.
+/// Puts the answer of a request into the output buffer.
 pub(crate) fn answer(
     session: &Rc<Session>,
-    mut request: CqlRequest,
+    request: &mut CqlRequest,
     result: Result<StatementOutcome, Failure>,
-) -> CqlRequest {
+) {
     request.note(|| describe(&result));
-    request.failed = encode(session, &request, result);
-    request
+    request.failed = encode(session, request, result);
 }
 
 /// Returns the outcome of a request for its trace.
@@ -62,7 +61,7 @@ fn describe(result: &Result<StatementOutcome, Failure>) -> String {
 /// Answers a request whose result came later, and records it.
 pub(crate) fn answer_and_record(
     session: &Rc<Session>,
-    request: CqlRequest,
+    mut request: CqlRequest,
     result: Result<StatementOutcome, Error>,
     now_ns: u64,
 ) {
@@ -72,7 +71,8 @@ pub(crate) fn answer_and_record(
         audit::outcome(session, &statement.tree, result.as_ref().err());
     }
     let result = result.map_err(|error| request.failure(error));
-    record::record(session, answer(session, request, result), now_ns);
+    answer(session, &mut request, result);
+    record::record(session, &mut request, now_ns);
 }
 
 /// Encodes an answer. Returns true if it is an error. A large answer is encoded later, on the heavy

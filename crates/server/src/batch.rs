@@ -10,7 +10,7 @@ use crate::answers::answer;
 use crate::audit;
 use crate::authorize::authorize;
 use crate::bind;
-use crate::execute::{executed, viewer};
+use crate::execute::{trace_execution, viewer};
 use crate::failure;
 use crate::fast::{Fast, Rest};
 use crate::pending::PendingResult;
@@ -187,18 +187,16 @@ fn run(
 ) -> Fast {
     let statements = parts.plans.len();
     request.note(|| format!("Parsed, bound and authorized {statements} statements"));
-    let mut trace = request.trace.take();
-    let call = || call_engine(session, envelope, batch, parts);
-    let execution = match &mut trace {
-        Some(trace) => trace.collect(call),
-        None => call(),
+    let call = |_: &CqlRequest| call_engine(session, envelope, batch, parts);
+    let execution = match request.trace.take() {
+        None => call(&request),
+        Some(trace) => trace_execution(&mut request, trace, call),
     };
-    request.trace = trace;
-    request.note(|| executed(&execution));
     let rest = match execution {
         Execution::Ready(result) => {
             let result = result.map_err(|error| request.failure(error));
-            return Fast::Answered(answer(session, request, result));
+            answer(session, &mut request, result);
+            return Fast::Answered(request);
         }
         Execution::Written(write) => Rest::Acknowledged(write),
         Execution::Pending(later) | Execution::Reading { later, .. } => {

@@ -19,6 +19,7 @@ use crate::request::{CqlRequest, Frame, detached, own_body};
 use crate::session::Session;
 use crate::slots::{needs_slot, take_slot};
 use crate::statement::{RunsIn, Statement, StatementKind, Timeout, Work};
+use crate::trace::Trace;
 use crate::values::{bound_timeout, bound_values};
 
 /// Runs a decoded statement. It may be for another level than the session's.
@@ -94,14 +95,14 @@ pub(crate) fn execute(
         Work::Access => Rest::Result(PendingResult::of(execute_access(session, request.statement()))),
         Work::Engine(_) => {
             let page_bytes = session.page_bytes();
-            let mut trace = request.trace.take();
-            let call = || call_engine(session, envelope, params, &request, page_bytes);
-            let execution = match &mut trace {
-                Some(trace) => trace.collect(call),
-                None => call(),
+            let execution = match request.trace.take() {
+                None => call_engine(session, envelope, params, &request, page_bytes),
+                Some(trace) => {
+                    let call =
+                        |request: &CqlRequest| call_engine(session, envelope, params, request, page_bytes);
+                    trace_execution(&mut request, trace, call)
+                }
             };
-            request.trace = trace;
-            request.note(|| executed(&execution));
             match execution {
                 Execution::Ready(Ok(StatementOutcome::SchemaChange(change))) => {
                     let ready = std::future::ready(Ok(StatementOutcome::SchemaChange(change)));
@@ -133,8 +134,21 @@ pub(crate) fn execute(
     Fast::Slow(request, rest)
 }
 
+/// Calls the engine, with the notes of its work in a trace.
+#[cold]
+pub(crate) fn trace_execution(
+    request: &mut CqlRequest,
+    mut trace: Box<Trace>,
+    call: impl FnOnce(&CqlRequest) -> Execution,
+) -> Execution {
+    let execution = trace.collect(|| call(request));
+    trace.note(|| executed(&execution));
+    request.trace = Some(trace);
+    execution
+}
+
 /// Returns the first step of an execution for a trace.
-pub(crate) fn executed(execution: &Execution) -> String {
+fn executed(execution: &Execution) -> String {
     let core = lanes::current_core();
     match execution {
         Execution::Ready(_) => format!("Executed in memory on core {core}"),
@@ -151,8 +165,13 @@ fn page_rows(params: &QueryParams<'_>) -> Option<u32> {
     params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0)
 }
 
-fn answered(session: &Rc<Session>, request: CqlRequest, result: Result<StatementOutcome, Failure>) -> Fast {
-    Fast::Answered(answer(session, request, result))
+fn answered(
+    session: &Rc<Session>,
+    mut request: CqlRequest,
+    result: Result<StatementOutcome, Failure>,
+) -> Fast {
+    answer(session, &mut request, result);
+    Fast::Answered(request)
 }
 
 /// Checks the rights of a statement and sets its time limit.
@@ -195,6 +214,7 @@ fn execute_access(session: &Rc<Session>, statement: &Statement) -> Later {
 }
 
 /// Returns the rights of the session's role, if a plan needs them.
+#[inline]
 pub(crate) fn viewer(session: &Session, is_needed: bool) -> Option<Arc<dyn Viewer>> {
     let login = is_needed.then(|| session.login().expect("requests come after authentication"))?;
     Some(session.core.access.viewer(&login))
@@ -210,6 +230,7 @@ fn plan_of(statement: &Statement) -> &Rc<dyn Plan> {
 
 /// Starts the engine call. If the plan has just become stale, binds it again, once, unless its text
 /// is long.
+#[inline(always)]
 fn call_engine(
     session: &Session,
     envelope: &Envelope,

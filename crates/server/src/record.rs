@@ -14,12 +14,12 @@ use crate::trace::{self, TracedClient};
 const TEXT_BYTES_MAX: usize = 1000;
 
 /// Counts a statement, and logs it if it was slow.
-pub(crate) fn record(session: &Session, mut request: CqlRequest, ended_ns: u64) {
+pub(crate) fn record(session: &Session, request: &mut CqlRequest, ended_ns: u64) {
     if let Some(trace) = request.trace.take() {
         let client = TracedClient { role: session.role_name(), address: session.peer };
-        session.core.traces.add(trace.finish(client, traced_parameters(&request), ended_ns));
+        session.core.traces.add(trace.finish(client, traced_parameters(request), ended_ns));
     }
-    if let Some(slow) = count(session, &request, ended_ns) {
+    if let Some(slow) = count(session, request, ended_ns) {
         log_slow_statement(session, &slow, request.statement.as_deref());
     }
     keep_until_sent(session, request);
@@ -49,9 +49,9 @@ struct Slow {
 /// Counts a request as in flight until its answer was passed to the socket, for a level with a
 /// limiter. An answer that the socket does not take is no work any more: a client that does not
 /// read must not use up the limit of others.
-fn keep_until_sent(session: &Session, request: CqlRequest) {
+fn keep_until_sent(session: &Session, request: &mut CqlRequest) {
     if request.effective.level.is_limited() {
-        session.outgoing.answered.borrow_mut().extend(request.admitted);
+        session.outgoing.answered.borrow_mut().extend(request.admitted.take());
     }
 }
 

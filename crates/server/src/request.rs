@@ -104,7 +104,7 @@ impl CqlRequest {
     #[inline]
     pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
-            trace.note(text());
+            trace.note(text);
         }
     }
 

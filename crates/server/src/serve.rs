@@ -159,12 +159,7 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
             };
             let times = Times { arrived_ns: connection.since_ns, began_ns: now_ns };
             let keyspace = connection.session.keyspace.borrow().clone();
-            let mut request = CqlRequest::new(frame.stream(), times, effective, admitted, keyspace);
-            // In front of a cluster, its nodes trace.
-            if frame.is_traced() && connection.session.core.front.is_none() {
-                request.trace = Some(frame.trace(times.arrived_ns));
-                note_admission(&mut request);
-            }
+            let request = CqlRequest::new(frame.stream(), times, effective, admitted, keyspace);
             if work_on(connection, frame, request, round_ns, &mut now_ns) {
                 break;
             }
@@ -186,9 +181,11 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
     }
 }
 
+/// Begins the trace of a request that has been admitted.
 #[cold]
-fn note_admission(request: &mut CqlRequest) {
+fn trace(frame: &Frame, request: &mut CqlRequest) {
     let Times { arrived_ns, began_ns } = request.times;
+    request.trace = Some(frame.trace(arrived_ns));
     let (waited_us, level) =
         (began_ns.saturating_sub(arrived_ns) / 1000, request.effective.level.name().clone());
     let core = lanes::current_core();
@@ -210,10 +207,14 @@ async fn take_part(connection: &mut Connection) -> Result<bool, Ended> {
 fn work_on(
     connection: &mut Connection,
     frame: Frame,
-    request: CqlRequest,
+    mut request: CqlRequest,
     round_ns: u64,
     now_ns: &mut u64,
 ) -> bool {
+    // In front of a cluster, its nodes trace.
+    if frame.is_traced() && connection.session.core.front.is_none() {
+        trace(&frame, &mut request);
+    }
     match frame {
         Frame::Whole(envelope) => {
             *now_ns = work_on_small(&connection.session, &envelope, request);
@@ -240,9 +241,9 @@ fn work_on_small(session: &Rc<Session>, envelope: &Envelope, request: CqlRequest
     });
     match fast {
         Fast::Unrecorded => lanes::time::monotonic_ns(),
-        Fast::Answered(request) => {
+        Fast::Answered(mut request) => {
             let ended_ns = lanes::time::monotonic_ns();
-            record(session, request, ended_ns);
+            record(session, &mut request, ended_ns);
             ended_ns
         }
         Fast::Slow(request, rest) => {

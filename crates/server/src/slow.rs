@@ -159,8 +159,8 @@ impl Slow {
                 };
                 fast = fast.and_then(|fast| self.wait_again(fast));
             }
-            if let Some(Fast::Answered(request)) = fast {
-                record(&self.session, request, lanes::time::monotonic_ns());
+            if let Some(Fast::Answered(mut request)) = fast {
+                record(&self.session, &mut request, lanes::time::monotonic_ns());
             }
         };
         if let Err(panicked) = lanes::catch_panic(work).await {
@@ -175,8 +175,8 @@ impl Slow {
         let (session, stream) = (&self.session, self.stream);
         let work = async move {
             let result = relay::ask(session, *relayed, request.limit).await;
-            let request = relay::answer(session, request, result);
-            record(session, request, lanes::time::monotonic_ns());
+            let mut request = relay::answer(session, request, result);
+            record(session, &mut request, lanes::time::monotonic_ns());
         };
         if let Err(panicked) = lanes::catch_panic(work).await {
             session.refuse(stream, &panics::failure(panicked));

@@ -84,8 +84,9 @@ impl Trace {
     }
 
     /// Adds an event of now.
-    pub(crate) fn note(&mut self, text: String) {
-        self.add(lanes::time::monotonic_ns(), text);
+    #[cold]
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        self.add(lanes::time::monotonic_ns(), text());
     }
 
     /// Adds notes of the engine.

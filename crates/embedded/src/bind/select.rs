@@ -215,6 +215,12 @@ impl SelectPlan {
             || !filters.is_empty() && of_filters() > BYTES_AT_ONCE as u64
     }
 
+    /// Returns true for a point read of a table, shown as it is and without a note.
+    pub(crate) fn is_plain_point(&self) -> bool {
+        let is_rare = self.is_virtual || self.masked.is_some() || self.json.is_some() || self.note.is_some();
+        self.point && !is_rare
+    }
+
     /// Returns the columns that a point read requests from storage.
     pub(crate) fn pick(&self) -> Pick<'_> {
         Pick { columns: self.picked.as_deref(), bypass_cache: self.bypass_cache }

@@ -188,6 +188,7 @@ impl Bind {
     }
 
     /// Returns a value that must not be null, such as a key or a bound.
+    #[inline]
     pub(crate) fn required<'a>(&'a self, values: &[Value<'a>]) -> Result<Cow<'a, [u8]>, Error> {
         match self.get(values)? {
             Given::Bytes(bytes) => Ok(bytes),

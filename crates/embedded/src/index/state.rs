@@ -117,8 +117,13 @@ impl Indexes {
         self.graphs.borrow().get(&data).map(|(graph, _)| graph.clone())
     }
 
+    /// Returns true for an indexed table.
+    #[inline(always)]
+    pub(crate) fn has(&self, table: TableId) -> bool {
+        !self.is_empty.get() && self.of(table).is_some()
+    }
+
     /// Returns an indexed table by the identity of its data.
-    #[inline]
     pub(crate) fn of(&self, table: TableId) -> Option<Rc<IndexedTable>> {
         if self.is_empty.get() {
             return None;

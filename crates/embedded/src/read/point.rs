@@ -16,11 +16,13 @@ use crate::bind::slice::{check_key, encode};
 use crate::heavy_lane::heavy;
 use crate::read::chunk::{Chunk, Ends, Grants};
 use crate::read::row_answer;
+use crate::read::run::now_s;
 use crate::{Embedded, storage_error};
 
 impl Embedded {
-    /// Runs a plan whose `point` is true.
-    pub(crate) fn point_read(&self, plan: &Arc<SelectPlan>, request: &Request<'_>, now_s: u32) -> Execution {
+    /// Runs a plan whose `point` is true, with values that may be bound in this task poll.
+    pub(crate) fn point_read(&self, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
+        let now_s = now_s(request);
         let (key, row) = match keys(plan, request) {
             Ok(keys) => keys,
             Err(error) => return Execution::Ready(Err(error)),

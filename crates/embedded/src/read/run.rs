@@ -49,10 +49,10 @@ impl Embedded {
                 None => Execution::Ready(Err(Error::Stale)),
             };
         }
-        let now_s = request.now_s.unwrap_or_else(|| (lanes::time::unix_micros() / 1_000_000) as u32);
         if plan.point && !plan.is_large(request.values) {
-            return self.point_read(plan, request, now_s);
+            return self.point_read(plan, request);
         }
+        let now_s = now_s(request);
         let combinations = match self.check_product(plan, request.values) {
             Ok(combinations) => combinations,
             Err(error) => return Execution::Ready(Err(error)),
@@ -97,6 +97,12 @@ impl Embedded {
         guardrails.check(Guardrail::InProductBytes, plus(partitions.bytes, slices.bytes)?)?;
         plus(partitions.count, slices.count)
     }
+}
+
+/// Returns the time by which TTLs have ended, seconds.
+#[inline]
+pub(super) fn now_s(request: &Request<'_>) -> u32 {
+    request.now_s.unwrap_or_else(|| (lanes::time::unix_micros() / 1_000_000) as u32)
 }
 
 /// Returns the bytes of rows that a read may hold at a time: a chunk of a partition, the part of

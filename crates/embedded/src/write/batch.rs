@@ -117,7 +117,7 @@ impl Unchecked {
         let mut values = OwnedValues::within(request);
         let mut given = Vec::with_capacity(parts.len());
         for (plan, own_values) in parts {
-            let called = own(plan).call_once()?;
+            let called = own(plan).added.call_once()?;
             let places = match called.is_empty() {
                 true => values.add(own_values),
                 false => values.add(&with_called(own_values, &called)),
@@ -136,14 +136,14 @@ impl Unchecked {
 
     /// Returns true if values are to be read from JSON.
     pub(super) fn has_json(&self) -> bool {
-        self.given.iter().any(|(plan, _)| own(plan).values_added > 0)
+        self.given.iter().any(|(plan, _)| own(plan).added.from_json > 0)
     }
 
     /// Returns the writes whose values are to be read from JSON: their position in the batch, and
     /// those of the client's values.
     pub(super) fn json_writes(&self) -> impl Iterator<Item = (usize, &Arc<[WritePlan]>, &Range<usize>)> {
         self.given.iter().enumerate().filter_map(|(at, (plan, places))| match own(plan) {
-            EmbeddedPlan { kind: PlanKind::Write { plans, .. }, values_added: 1.., .. } => {
+            EmbeddedPlan { kind: PlanKind::Write { plans, .. }, added, .. } if added.from_json > 0 => {
                 Some((at, plans, places))
             }
             _ => None,
@@ -153,7 +153,7 @@ impl Unchecked {
     /// Checks the number of values that the client gave to each statement with JSON.
     pub(super) fn check_json_counts(&self) -> Result<(), Error> {
         let with_json = self.given.iter().map(|(plan, places)| (own(plan), places.len()));
-        with_json.filter(|(plan, _)| plan.values_added > 0).try_for_each(|(plan, given)| {
+        with_json.filter(|(plan, _)| plan.added.from_json > 0).try_for_each(|(plan, given)| {
             if plan.is_current() { check_count(plan, given) } else { Err(Error::Stale) }
         })
     }
@@ -187,7 +187,7 @@ impl Unchecked {
         let plan = own(plan);
         // The values of one statement are checked before its kind is known, unless they are read
         // from JSON.
-        if self.kind.is_some() || plan.values_added > 0 {
+        if self.kind.is_some() || plan.added.from_json > 0 {
             engine.check_values(plan, values)?;
         }
         let PlanKind::Write { plans, .. } = &plan.kind else {

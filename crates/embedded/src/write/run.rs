@@ -186,6 +186,7 @@ impl Embedded {
 
     /// Returns the result of a write to this core. If the log had no room, calls `again`, which
     /// waits for it.
+    #[inline(always)]
     fn written<F: Future<Output = Result<(), StorageError>> + 'static>(
         &self,
         applied: Result<Commit, StorageError>,
@@ -193,14 +194,23 @@ impl Embedded {
     ) -> Execution {
         match applied {
             Ok(commit) => Execution::Written(commit.number()),
-            Err(StorageError::Overloaded { .. }) => {
-                let again = again(self.shard.clone());
-                Execution::Pending(Box::pin(async move {
-                    again.await.map(|()| StatementOutcome::Void).map_err(storage_error)
-                }))
-            }
-            Err(error) => Execution::Ready(Err(storage_error(error))),
+            Err(error) => self.not_written(error, again),
         }
+    }
+
+    #[cold]
+    fn not_written<F: Future<Output = Result<(), StorageError>> + 'static>(
+        &self,
+        error: StorageError,
+        again: impl FnOnce(Rc<Shard>) -> F,
+    ) -> Execution {
+        if !matches!(error, StorageError::Overloaded { .. }) {
+            return Execution::Ready(Err(storage_error(error)));
+        }
+        let again = again(self.shard.clone());
+        Execution::Pending(Box::pin(async move {
+            again.await.map(|()| StatementOutcome::Void).map_err(storage_error)
+        }))
     }
 
     /// Applies mutations on the cores that own them, one core after the other.
@@ -228,8 +238,8 @@ impl Embedded {
         }))
     }
 
-    /// Applies a write of one row that this core owns.
-    fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
+    /// Applies a write of one row. Returns `None` for one that is too large for this task poll.
+    pub(crate) fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
         if bytes_of(request.values) + plan.constant_bytes() > bytes_at_once(plan.has_elements()) {
             return None;
         }
@@ -247,7 +257,7 @@ impl Embedded {
             Ok(row) => row,
             Err(error) => return Some(Execution::Ready(Err(error))),
         };
-        if plan.def.has_entries() || self.indexes.of(table).is_some() {
+        if plan.def.has_entries() || self.indexes.has(table) {
             let key = Bytes::from(key.into_owned());
             let changes = vec![Change::Row(row.row())];
             if let Err(error) = check_indexed(&plan.def, &changes) {
@@ -256,10 +266,10 @@ impl Embedded {
             return Some(self.write_indexed(core, Mutation { table, token, key, changes }));
         }
         if core == lanes::current_core() {
-            let put = self
-                .timestamps
-                .keep_floor(&self.shard)
-                .and_then(|()| self.shard.put(table, token, &key, &row));
+            let put = match self.timestamps.keep_floor(&self.shard) {
+                Ok(()) => self.shard.put(table, token, &key, &row),
+                Err(error) => Err(error),
+            };
             return Some(self.written(put, |shard| {
                 let key = key.into_owned();
                 async move { shard.put_in_turn(table, token, &key, &row).await?.await }
@@ -269,7 +279,7 @@ impl Embedded {
         let key = key.into_owned();
         let put = move || async move {
             let engine = Embedded::local();
-            if engine.indexes.of(table).is_some() {
+            if engine.indexes.has(table) {
                 // This core has an index that the other one did not know yet.
                 let (key, changes) = (Bytes::from(key), vec![Change::Row(row.row())]);
                 let mutation = Mutation { table, token, key, changes };
