@@ -460,7 +460,7 @@ pub(crate) struct Select {
     pub(crate) distinct: bool,
     pub(crate) partitions: Partitions,
     pub(crate) rows: Where,
-    /// Column, operator (a comparison, CONTAINS or CONTAINS KEY) and value.
+    /// Column, operator (a comparison, CONTAINS, CONTAINS KEY, or `[]` for an entry) and value.
     pub(crate) filters: Vec<(usize, &'static str, V)>,
     /// True for the reverse of the order on disk; `None` without ORDER BY.
     pub(crate) order: Option<bool>,
@@ -502,7 +502,13 @@ impl Select {
             }
         }
         relations.extend(self.rows.relations(table));
-        relations.extend(self.filters.iter().map(|(at, op, v)| format!("{} {op} {}", name(*at), v.text())));
+        relations.extend(self.filters.iter().map(|(at, op, v)| match (*op, v) {
+            ("[]", V::Map(pair)) => {
+                let (key, value) = pair.first_key_value().expect("a pair");
+                format!("{}[{}] = {}", name(*at), key.text(), value.text())
+            }
+            _ => format!("{} {op} {}", name(*at), v.text()),
+        }));
         let mut text = format!("SELECT {}{shows} FROM {from}", if self.distinct { "DISTINCT " } else { "" });
         if !relations.is_empty() {
             let _ = write!(text, " WHERE {}", relations.join(" AND "));

@@ -16,6 +16,11 @@ pub(crate) struct Generator {
     added: u32,
     views: Vec<View>,
     created: u32,
+    /// True for a history about indexes: more of them, of filters and of changes of the schema.
+    is_indexed: bool,
+    /// True if writes have timestamps in the future. There are no conditions then, which exceed
+    /// them.
+    has_future: bool,
 }
 
 /// Schema and the steps that use it.
@@ -40,11 +45,19 @@ pub(crate) fn case(seed: u64) -> Case {
         added: 0,
         views: Vec::new(),
         created: 0,
+        is_indexed: false,
+        has_future: false,
     };
     own.table = own.schema();
+    own.is_indexed = !own.table.is_counter() && own.random.one_in(2);
+    own.has_future = own.is_indexed && own.random.one_in(3);
     let (table, is_durable) = (own.table.clone(), own.random.one_in(8));
     let cores = 1 + own.random.below(3) as usize;
-    let indexed = if own.table.is_counter() { 0 } else { own.random.below(3) };
+    let indexed = match own.is_indexed {
+        true => 2 + own.random.below(5),
+        false if own.table.is_counter() => 0,
+        false => own.random.below(3),
+    };
     let mut steps: Vec<Step> = (0..indexed).map(|_| own.index()).collect();
     let viewed = if own.table.is_counter() { 0 } else { own.random.below(3) };
     steps.extend((0..viewed).map(|_| own.view()));
@@ -155,26 +168,34 @@ impl Generator {
         of.into_iter().filter(|_| self.random.one_in(2)).collect()
     }
 
+    /// Returns a change of the schema.
+    fn definition(&mut self) -> Step {
+        match self.random.below(5) {
+            0 => self.index(),
+            2 if self.views.len() < VIEWS_MAX => self.view(),
+            3 => {
+                self.views.clear();
+                Step::DropViews
+            }
+            1 => match self.index() {
+                Step::Index(name, ..) => Step::DropIndexes(name),
+                step => step,
+            },
+            _ => self.alter(),
+        }
+    }
+
     fn step(&mut self, is_durable: bool) -> Step {
+        if self.is_indexed && self.random.one_in(16) {
+            return self.definition();
+        }
         match self.random.below(100) {
             0..=1 => Step::Flush,
             2 => Step::Compact,
             3 if is_durable => Step::Restart,
-            4 if self.random.one_in(3) => Step::Truncate,
+            4 if self.is_indexed || self.random.one_in(3) => Step::Truncate,
             5..=6 => Step::Sleep(1 + self.random.below(12) as i64),
-            7 if !self.table.is_counter() => match self.random.below(5) {
-                0 => self.index(),
-                2 if self.views.len() < VIEWS_MAX => self.view(),
-                3 => {
-                    self.views.clear();
-                    Step::DropViews
-                }
-                1 => match self.index() {
-                    Step::Index(name, ..) => Step::DropIndexes(name),
-                    step => step,
-                },
-                _ => self.alter(),
-            },
+            7 if !self.table.is_counter() => self.definition(),
             8..=13 if !self.table.is_counter() => {
                 let mut all = Vec::new();
                 for _ in 0..2 + self.random.below(3) {
@@ -204,17 +225,26 @@ impl Generator {
                 self.views.clear();
                 vec![Step::DropIndexes(name.clone()), Step::DropViews, Step::Drop(name)]
             }
+            Step::DropIndexes(name) if self.random.one_in(2) => {
+                let at = self.table.columns.iter().position(|own| own.name == name).expect("it is there");
+                vec![Step::DropIndexes(name), self.index_of(at)]
+            }
             step => vec![step],
         }
     }
 
     fn index(&mut self) -> Step {
-        let columns = self.table.of(|kind| matches!(kind, Kind::Static | Kind::Regular));
+        let is_only = self.table.partition().len() == 1;
+        let columns = self.table.of(|kind| kind != Kind::Partition || !is_only);
         let at = self.pick(&columns);
+        self.index_of(at)
+    }
+
+    fn index_of(&mut self, at: usize) -> Step {
         let Column { name, ty, .. } = self.table.columns[at].clone();
         let target = match ty {
             Ty::List(true) | Ty::Set(true) | Ty::Map(true) => format!("full({name})"),
-            Ty::Map(false) => format!("{}({name})", self.pick(&["keys", "values"])),
+            Ty::Map(false) => format!("{}({name})", self.pick(&["keys", "values", "entries"])),
             _ => name.clone(),
         };
         Step::Index(name, target, self.random.one_in(2))
@@ -293,7 +323,10 @@ impl Generator {
             key: self.values(&partition, several),
             rows: Where { prefix: self.values(&clustering, several), ..Where::default() },
             ops: Vec::new(),
-            ago: (self.random.one_in(6)).then(|| 1 + self.random.below(8) as i64),
+            ago: (self.random.one_in(6)).then(|| {
+                let ago = 1 + self.random.below(8) as i64;
+                if self.has_future && self.random.one_in(2) { -ago } else { ago }
+            }),
             ttl: (verb != Verb::Delete && self.random.one_in(5)).then(|| self.random.below(20) as i64),
             condition: None,
         };
@@ -304,6 +337,9 @@ impl Generator {
         }
         if self.table.is_counter() {
             (write.ago, write.ttl, write.condition) = (None, None, None);
+        }
+        if self.has_future {
+            write.condition = None;
         }
         if write.condition.is_some() {
             write.ago = None;
@@ -448,13 +484,14 @@ impl Generator {
 
     fn select(&mut self) -> Select {
         let (partition, clustering) = (self.table.partition(), self.table.clustering());
-        let partitions = match self.random.below(20) {
+        let several = !self.is_indexed;
+        let partitions = match self.random.below(if self.is_indexed { 12 } else { 20 }) {
             0..=4 => Partitions::All,
             5..=6 => {
                 let key = self.values(&partition, false).into_iter().map(|mut v| v.remove(0)).collect();
                 Partitions::Token(self.pick(&["<", "<=", ">", ">=", "="]), key)
             }
-            _ => Partitions::Keys(self.values(&partition, true)),
+            _ => Partitions::Keys(self.values(&partition, several)),
         };
         let by_key = matches!(partitions, Partitions::Keys(_));
         let mut select = Select {
@@ -480,10 +517,19 @@ impl Generator {
             select.rows = self.slice(by_key);
         }
         let others = self.table.of(|kind| matches!(kind, Kind::Static | Kind::Regular));
-        if !others.is_empty() && self.random.one_in(4) && !self.table.is_counter() {
+        let is_filtered = self.random.one_in(4) || self.is_indexed && !self.random.one_in(4);
+        if !others.is_empty() && is_filtered && !self.table.is_counter() {
             let at = self.pick(&others);
             let filter = self.filter(at);
+            if matches!(filter.1, ">" | ">=") && self.random.one_in(2) {
+                select.filters.push((at, self.pick(&["<", "<="]), self.value(self.table.columns[at].ty)));
+            }
             select.filters.push(filter);
+            let second = self.pick(&others);
+            if self.is_indexed && second != at && self.random.one_in(2) {
+                let filter = self.filter(second);
+                select.filters.push(filter);
+            }
         }
         let keys =
             [&partition[..if by_key { 0 } else { partition.len() }], &clustering[select.rows.restricted()..]];
@@ -493,7 +539,7 @@ impl Generator {
             let filter = self.filter(at);
             select.filters.push(filter);
         }
-        if by_key && !clustering.is_empty() && self.random.one_in(3) {
+        if by_key && !clustering.is_empty() && self.random.one_in(if self.is_indexed { 12 } else { 3 }) {
             select.order = Some(self.random.one_in(2));
             let Partitions::Keys(keys) = &select.partitions else { unreachable!("by key") };
             if keys.iter().any(|values| values.iter().collect::<BTreeSet<_>>().len() > 1) {
@@ -550,6 +596,10 @@ impl Generator {
     fn filter(&mut self, at: usize) -> (usize, &'static str, V) {
         let ty = self.table.columns[at].ty;
         match ty {
+            Ty::Map(false) if self.random.one_in(3) => {
+                let pair = (V::Int(self.random.below(4) as i64), self.value(Ty::Text));
+                (at, "[]", V::Map(BTreeMap::from([pair])))
+            }
             Ty::Map(_) if self.random.one_in(2) => (at, "CONTAINS KEY", V::Int(self.random.below(4) as i64)),
             Ty::Map(_) => (at, "CONTAINS", self.value(Ty::Text)),
             Ty::List(frozen) | Ty::Set(frozen) => match frozen && self.random.one_in(2) {

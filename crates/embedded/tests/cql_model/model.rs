@@ -165,6 +165,10 @@ fn holds(op: &str, value: &V, other: &V) -> bool {
             V::Map(own) => own.values().any(|v| v == other),
             _ => false,
         },
+        "[]" => match (value, other) {
+            (V::Map(own), V::Map(pair)) => pair.iter().all(|(key, value)| own.get(key) == Some(value)),
+            _ => false,
+        },
         "CONTAINS KEY" => matches!(value, V::Map(own) if own.contains_key(other)),
         _ => unreachable!("an operator: {op}"),
     }

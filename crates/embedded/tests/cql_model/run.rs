@@ -15,11 +15,14 @@ use crate::generate::Case;
 use crate::model::{Answer, Model, Now, STATEMENT_US};
 
 /// Texts of permitted errors: the feature is missing, or Cassandra rejects the statement too.
-const REFUSED: [&str; 4] = [
+const REFUSED: [&str; 6] = [
     "is not supported",
     "Cannot page queries with both ORDER BY and a IN",
     "Select on indexed columns and with IN clause for the PRIMARY KEY",
     "ORDER BY with 2ndary indexes is not supported",
+    // An index of a clustering column makes the next ones filters.
+    "Multi-column slice restrictions cannot be used for filtering",
+    "Multicolumn IN filters are not supported",
 ];
 
 /// Failed history: the step, the reason, and the statements up to it.
@@ -176,7 +179,7 @@ impl Server {
                 )
             }
             Step::DropIndexes(name) => {
-                for kind in ["plain", "full", "keys", "values"] {
+                for kind in ["plain", "full", "keys", "values", "entries"] {
                     for sai in ["", "_sai"] {
                         let text = format!("DROP INDEX IF EXISTS i_{name}_{kind}{sai}");
                         self.ask(cores, &text, None)?;
