@@ -4,7 +4,8 @@
 //! ```text
 //! version u8 = 3 │ rows left under LIMIT u32 │ rows taken of the partition u32 │ token i64
 //! rows read by earlier pages u64 │ their bytes u64
-//! flags u8 (1: inside the partition) │ key length u32 │ key │ clustering length u32 │ clustering
+//! flags u8 (1: has a key, 2: inside the partition, 4: the end)
+//! key length u32 │ key │ clustering length u32 │ clustering
 //! ```
 
 use bytes::Bytes;
@@ -26,6 +27,9 @@ pub(crate) struct Position {
     pub(crate) key: Option<Bytes>,
     /// Clustering key of the last row taken. `None`: the partition is finished.
     pub(crate) row: Option<Bytes>,
+    /// True behind the last row. As in Cassandra, a page without rows follows a last page that is
+    /// full: clients read on until a page has fewer rows than they requested.
+    pub(crate) is_end: bool,
 }
 
 impl Position {
@@ -42,7 +46,8 @@ impl Position {
         out.extend(self.token.to_be_bytes());
         out.extend(self.rows_read.to_be_bytes());
         out.extend(self.bytes_read.to_be_bytes());
-        out.push(u8::from(self.key.is_some()) | u8::from(self.row.is_some()) << 1);
+        let flags = [self.key.is_some(), self.row.is_some(), self.is_end];
+        out.push(flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
         for part in [&self.key, &self.row] {
             let part = part.as_deref().unwrap_or_default();
             out.extend((part.len() as u32).to_be_bytes());
@@ -76,6 +81,9 @@ impl Position {
             take(len).map(Bytes::copy_from_slice)
         };
         let (key, row) = (part()?, part()?);
+        if key.len() > usize::from(u16::MAX) {
+            return None;
+        }
         let position = Position {
             left,
             of_partition,
@@ -84,6 +92,7 @@ impl Position {
             bytes_read,
             key: (flags & 1 != 0).then_some(key),
             row: (flags & 2 != 0).then_some(row),
+            is_end: flags & 4 != 0,
         };
         bytes.is_empty().then_some(position)
     }
@@ -103,11 +112,21 @@ mod tests {
             bytes_read: 9,
             key: Some(Bytes::from_static(b"key")),
             row: Some(Bytes::new()),
+            is_end: false,
         };
         let bytes = position.encode();
         assert_eq!(Position::decode(&bytes).unwrap(), position);
+        let end = Position { is_end: true, ..Position::default() };
+        assert_eq!(Position::decode(&end.encode()).unwrap(), end);
         for cut in 0..bytes.len() {
             assert!(Position::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn position_with_a_key_that_no_partition_has_is_rejected() {
+        let of = |length| Position { key: Some(vec![7; length].into()), ..Position::default() }.encode();
+        assert!(Position::decode(&of(65_535)).is_ok());
+        assert!(Position::decode(&of(65_536)).is_err());
     }
 }

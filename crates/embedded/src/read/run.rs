@@ -221,6 +221,9 @@ impl Reading {
     }
 
     async fn run(mut self, engine: Rc<Embedded>) -> Result<StatementOutcome, Error> {
+        if self.position.is_end {
+            return Ok(StatementOutcome::Rows(ResultRows::new(self.plan.columns.clone())));
+        }
         let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
         let guardrails = engine.guardrails();
         let of_server = is_server_keyspace(&self.plan.def.keyspace);
@@ -277,6 +280,8 @@ impl Reading {
         }
         self.plan.measure(&chunk.rows);
         let left = self.position.left.saturating_sub(chunk.rows.count);
+        let is_full = self.page.is_some_and(|page| page > 0 && chunk.rows.count >= page);
+        let next = next.or_else(|| is_full.then(|| Position { is_end: true, ..Position::default() }));
         if let Some(mut next) = next.filter(|_| left > 0) {
             next.left = if self.position.left == u32::MAX { u32::MAX } else { left };
             let reads = &self.scan.slice.reads;

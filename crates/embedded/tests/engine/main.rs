@@ -11,6 +11,7 @@ mod json;
 mod masks;
 mod nearest;
 mod order;
+mod pages;
 mod relations;
 mod restart;
 mod scans;
