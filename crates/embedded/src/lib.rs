@@ -267,7 +267,13 @@ impl Embedded {
             let all = tables.upgrade().map(|e| e.registry.all()).unwrap_or_default();
             all.into_iter().map(|table| table.def).collect()
         };
-        for table in system::view_tables::tables(schema.clone()) {
+        let progress = || -> system::view_tables::Progress {
+            // Core 0 builds.
+            Box::pin(lanes::call(0, async || {
+                Embedded::try_local().map_or_else(Default::default, |engine| engine.builds.progress())
+            }))
+        };
+        for table in system::view_tables::tables(schema.clone(), progress) {
             self.registry.add(table);
         }
         for table in system::system_schema::tables(schema, tables) {

@@ -1,5 +1,5 @@
-//! Analysis of texts for an index: texts that differ only in case, composition or accents are the
-//! same term.
+//! Analysis of values for an index: texts that differ only in case, composition or accents are the
+//! same term, and so are the two forms of an IPv4 address.
 //!
 //! 1. Without `case_sensitive`, letters become lower case.
 //! 2. With `normalize`, the text gets Unicode's normalization form C.
@@ -7,10 +7,12 @@
 //!    have an equivalent: the mappings of Lucene's ASCIIFoldingFilter, from Unicode's compatibility
 //!    decompositions and [`FOLDED`]. Rare symbols outside of those blocks stay as they are.
 
+use std::borrow::Cow;
+
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{decompose_compatible, is_combining_mark};
 
-/// Options of an index that concern texts. The default changes none.
+/// Changes of an index to its values. The default changes none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Analysis {
     /// True if letters become lower case.
@@ -19,7 +21,13 @@ pub struct Analysis {
     pub normalizes: bool,
     /// True if characters become ASCII.
     pub folds: bool,
+    /// True if IPv4 addresses become IPv6 addresses, as in Cassandra's storage-attached indexes:
+    /// they are equal to those, and sorted among them.
+    pub maps_addresses: bool,
 }
+
+/// Beginning of an IPv6 address that is an IPv4 address.
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Characters without a decomposition to ASCII, and their equivalents.
 const FOLDED: &[(char, &str)] = &[
@@ -121,6 +129,16 @@ impl Analysis {
         self == Analysis::default()
     }
 
+    /// Returns the term of a serialized value, which is a text or an address.
+    #[must_use]
+    pub fn value(self, bytes: &[u8]) -> Cow<'_, [u8]> {
+        match std::str::from_utf8(bytes) {
+            _ if self.maps_addresses && bytes.len() == 4 => Cow::Owned([&MAPPED[..], bytes].concat()),
+            Ok(text) if !self.is_none() && !self.maps_addresses => Cow::Owned(self.term(text).into_bytes()),
+            _ => Cow::Borrowed(bytes),
+        }
+    }
+
     /// Returns the term of a text.
     #[must_use]
     pub fn term(self, text: &str) -> String {
@@ -203,8 +221,17 @@ mod tests {
     }
 
     #[test]
+    fn ipv4_addresses_are_terms_among_those_of_ipv6() {
+        let own = Analysis { maps_addresses: true, ..Analysis::default() };
+        assert_eq!(*own.value(&[1, 2, 3, 4]), [&MAPPED[..], &[1, 2, 3, 4]].concat());
+        assert_eq!(*own.value(&[0x61; 16]), [0x61; 16]);
+        assert!(own.value(&[]).is_empty());
+        assert_eq!(*Analysis::default().value(&[1, 2, 3, 4]), [1, 2, 3, 4]);
+    }
+
+    #[test]
     fn case_is_ignored_before_accents_are_folded() {
-        let all = Analysis { ignores_case: true, normalizes: true, folds: true };
+        let all = Analysis { ignores_case: true, normalizes: true, folds: true, maps_addresses: false };
         check(all, &[("E\u{301}PPINGER", "eppinger"), ("ÆØ", "aeo")]);
     }
 }

@@ -117,9 +117,24 @@ impl IndexDef {
         self.part == IndexedPart::Value && self.is_storage_attached() && has_ranges(ty)
     }
 
-    /// Returns the analysis of its texts.
+    /// Returns true if the index, on a column of this type, has no entries of empty values. As in
+    /// Cassandra, conditions that a storage-attached index supports never hold for them then.
     #[must_use]
-    pub fn analysis(&self) -> Analysis {
+    pub fn skips_empty(&self, ty: &CqlType) -> bool {
+        let has_empty = matches!(ty.thawed(), CqlType::Text | CqlType::Ascii);
+        self.is_storage_attached() && self.part == IndexedPart::Value && !has_empty
+    }
+
+    /// Returns the analysis of its values, on a column of this type.
+    #[must_use]
+    pub fn analysis(&self, ty: &CqlType) -> Analysis {
+        let inner = ty.thawed().inner();
+        let indexed = match self.part {
+            IndexedPart::Value => Some(ty.thawed()),
+            IndexedPart::Values => inner.last().copied(),
+            IndexedPart::Keys => inner.first().copied(),
+            IndexedPart::Entries | IndexedPart::Full => None,
+        };
         let is = |option: &str, value: bool| {
             self.options.get(option).is_some_and(|given| given.eq_ignore_ascii_case(&value.to_string()))
         };
@@ -127,6 +142,7 @@ impl IndexDef {
             ignores_case: is("case_sensitive", false),
             normalizes: is("normalize", true),
             folds: is("ascii", true),
+            maps_addresses: self.is_storage_attached() && indexed == Some(&CqlType::Inet),
         }
     }
 

@@ -19,8 +19,10 @@ pub(crate) struct Filter {
     pub(crate) column: usize,
     /// Condition on the column.
     pub(crate) test: Test,
-    /// Analysis of the texts that an equality compares.
+    /// Analysis of the values that it compares.
     pub(crate) analysis: Analysis,
+    /// True if empty values never pass.
+    pub(crate) skips_empty: bool,
 }
 
 /// Condition of a [`Filter`].
@@ -47,6 +49,7 @@ pub(crate) struct BoundFilter {
     pub(crate) column: usize,
     test: BoundTest,
     analysis: Analysis,
+    skips_empty: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -61,7 +64,7 @@ enum BoundTest {
 
 impl Filter {
     pub(crate) fn new(column: usize, test: Test) -> Filter {
-        Filter { column, test, analysis: Analysis::default() }
+        Filter { column, test, analysis: Analysis::default(), skips_empty: false }
     }
 
     /// Returns the size of its values in one execution, in bytes as given by the client.
@@ -83,7 +86,7 @@ impl Filter {
     pub(crate) fn bound(&self, def: &TableDef, values: &[Value<'_>]) -> Result<BoundFilter, Error> {
         let column = &def.columns[self.column].name;
         let one = |bind: &Bind, what: &str| match bind.get(values)? {
-            Given::Bytes(bytes) => Ok(term(self.analysis, &bytes).into_owned()),
+            Given::Bytes(bytes) => Ok(self.analysis.value(&bytes).into_owned()),
             Given::Null => Err(Error::Invalid(format!("Unsupported null {what} for column {column}"))),
             Given::Unset => Err(Error::Invalid(format!("Unsupported unset {what} for column {column}"))),
         };
@@ -114,7 +117,8 @@ impl Filter {
             Test::ContainsKey(bind) => BoundTest::ContainsKey(one(bind, "value")?),
             Test::Entry(key, bind) => BoundTest::Entry(one(key, "map key")?, one(bind, "map value")?),
         };
-        Ok(BoundFilter { column: self.column, test, analysis: self.analysis })
+        let Filter { column, analysis, skips_empty, .. } = *self;
+        Ok(BoundFilter { column, test, analysis, skips_empty })
     }
 }
 
@@ -134,15 +138,15 @@ pub(crate) fn is_among(ty: &CqlType, values: &[Vec<u8>], wanted: &[u8]) -> bool 
 impl BoundFilter {
     /// Returns true if a value passes. Null never passes.
     pub(crate) fn passes(&self, ty: &CqlType, found: Option<&[u8]>) -> bool {
-        let Some(found) = found else { return false };
+        let Some(found) = found.filter(|found| !self.skips_empty || !found.is_empty()) else { return false };
         let analysis = self.analysis;
         let same = |ty: &CqlType, a: &[u8], b: &[u8]| match analysis.is_none() {
             true => value::compare(ty, a, b).is_eq(),
-            false => *term(analysis, a) == *b,
+            false => *analysis.value(a) == *b,
         };
         match &self.test {
             BoundTest::Compare(CompareOp::Eq, other) => same(ty, found, other),
-            BoundTest::Compare(op, other) => holds(*op, value::compare(ty, found, other)),
+            BoundTest::Compare(op, other) => holds(*op, value::compare(ty, &analysis.value(found), other)),
             BoundTest::In(others) => is_among(ty, others, found),
             BoundTest::Contains(wanted) => match ty.thawed() {
                 CqlType::Map(_, of) => {
@@ -164,14 +168,6 @@ impl BoundFilter {
                 _ => false,
             },
         }
-    }
-}
-
-/// Returns the term of a text that an analysis compares. Other values are returned as they are.
-fn term(analysis: Analysis, bytes: &[u8]) -> Cow<'_, [u8]> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !analysis.is_none() => Cow::Owned(analysis.term(text).into_bytes()),
-        _ => Cow::Borrowed(bytes),
     }
 }
 

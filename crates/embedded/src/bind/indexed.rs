@@ -10,16 +10,17 @@ use std::ops::Bound;
 
 use cql::ast::CompareOp;
 use engine::{Error, Value};
-use schema::{ColumnKind, CqlType, IndexDef, IndexedPart, TableDef};
+use schema::{ColumnKind, CqlType, IndexDef, TableDef};
 use storage::TableId;
 
 use crate::bind::choice::Choice;
 use crate::bind::filter::{Filter, Test};
 use crate::bind::restrict::{NEEDS_FILTERING, Restrictions, is_bound, is_lower};
+use crate::bind::sought::Sought;
 use crate::index::cursor::{Lookup, Probe};
 use crate::index::entry::VALUE_BYTES_MAX;
 use crate::index::list::IndexKey;
-use crate::index::maintain::{key_of, term_of};
+use crate::index::maintain::term_of;
 use crate::index::range::IndexRange;
 
 /// Bytes of a value that an index without a class looks up, at most.
@@ -46,23 +47,14 @@ struct Served {
     filter: usize,
 }
 
-/// Returns true if an index finds the rows that pass a filter.
-fn finds(def: &TableDef, index: &IndexDef, filter: &Filter) -> bool {
-    let is_equality = matches!(filter.test, Test::Compare(CompareOp::Eq, _));
-    def.columns[filter.column].name == index.column
-        && match index.part {
-            IndexedPart::Value | IndexedPart::Full => is_equality,
-            IndexedPart::Values => matches!(filter.test, Test::Contains(_)),
-            IndexedPart::Keys => matches!(filter.test, Test::ContainsKey(_)),
-            IndexedPart::Entries => matches!(filter.test, Test::Entry(..)),
-        }
+/// Returns true if an index finds the rows that pass a filter, or their range.
+fn supports(def: &TableDef, index: &IndexDef, filter: &Filter) -> bool {
+    Sought::of(&filter.test).is_some_and(|sought| sought.has_index(index, &def.columns[filter.column]))
 }
 
-/// Returns true if Cassandra's index of this class and column supports a filter.
-fn supports(def: &TableDef, index: &IndexDef, filter: &Filter) -> bool {
-    let column = &def.columns[filter.column];
-    let is_range = matches!(filter.test, Test::Compare(op, _) if is_bound(op));
-    finds(def, index, filter) || is_range && index.column == column.name && index.finds_ranges(&column.ty)
+/// Returns true if an index finds the rows that pass a filter by their values.
+fn finds(def: &TableDef, index: &IndexDef, filter: &Filter) -> bool {
+    Sought::of(&filter.test) != Some(Sought::Range) && supports(def, index, filter)
 }
 
 /// Returns the index to use. `None`: all partitions that the statement names are read.
@@ -95,7 +87,10 @@ pub(crate) fn choose(
     let usable = || def.indexes.iter().enumerate().filter(|(_, index)| index.is_built || is_building);
     let all_served = |by: fn(&TableDef, &IndexDef, &Filter) -> bool| {
         let served = filters.iter().enumerate().filter_map(move |(filter, test)| {
-            let (index, _) = usable().find(|(_, index)| by(def, index, test))?;
+            // Another index of the column may have other terms.
+            let ty = &def.columns[test.column].ty;
+            let has_terms = |index: &IndexDef| index.analysis(ty) == test.analysis;
+            let (index, _) = usable().find(|(_, index)| by(def, index, test) && has_terms(index))?;
             Some(Served { index, filter })
         });
         served.collect::<Vec<_>>()
@@ -116,13 +111,16 @@ pub(crate) fn choose(
     Ok(Some(IndexUse { first, others: others.collect(), names_rows, is_building }))
 }
 
-/// Has equalities compare texts as their indexes do.
+/// Has filters compare values as their indexes do. As in Cassandra, an index without a class is
+/// preferred if it finds the rows, and changes no value.
 pub(crate) fn analyze(def: &TableDef, restrictions: &mut Restrictions) {
     for filter in &mut restrictions.filters {
-        let mut indexes = def.indexes.iter().filter(|index| finds(def, index, filter));
-        if let Some(analysis) = indexes.find_map(|index| Some(index.analysis()).filter(|own| !own.is_none()))
-        {
-            filter.analysis = analysis;
+        let ty = &def.columns[filter.column].ty;
+        let used: Vec<_> = def.indexes.iter().filter(|index| supports(def, index, filter)).collect();
+        if used.iter().all(|index| index.is_storage_attached()) {
+            filter.skips_empty = used.iter().any(|index| index.skips_empty(ty));
+            let mut analyses = used.iter().map(|index| index.analysis(ty));
+            filter.analysis = analyses.find(|analysis| !analysis.is_none()).unwrap_or_default();
         }
     }
 }
@@ -188,7 +186,7 @@ impl Served {
         let filter = &restrictions.filters[self.filter];
         let ty = &def.columns[filter.column].ty;
         let inner = ty.thawed().inner();
-        let (mut value, analysis) = (Vec::new(), def.indexes[self.index].analysis());
+        let (mut value, analysis) = (Vec::new(), def.indexes[self.index].analysis(ty));
         let bytes_max =
             if def.indexes[self.index].is_storage_attached() { usize::MAX } else { LOOKUP_BYTES_MAX };
         let mut add = |ty: &CqlType, bind: &crate::bind::term::Bind| match bind.required(values)? {
@@ -210,7 +208,8 @@ impl Served {
             }
             _ => return Err(Error::Server("an index was chosen for a filter of another kind".into())),
         }
-        Ok(IndexKey::new(self.data(def), value))
+        let finds_ranges = def.indexes[self.index].finds_ranges(ty);
+        Ok(IndexKey::new(self.data(def), &value, finds_ranges))
     }
 
     /// Returns the range of values in an execution.
@@ -225,7 +224,8 @@ impl Served {
         for filter in restrictions.filters.iter().filter(|filter| filter.column == column) {
             let Test::Compare(op, bind) = &filter.test else { continue };
             let mut key = Vec::new();
-            key_of(&def.columns[column].ty, &bind.required(values)?, &mut key);
+            let ty = &def.columns[column].ty;
+            term_of(def.indexes[self.index].analysis(ty), ty, &bind.required(values)?, &mut key);
             let is_cut = key.len() > VALUE_BYTES_MAX;
             key.truncate(VALUE_BYTES_MAX);
             let bound = match op {

@@ -16,6 +16,7 @@ pub(crate) mod restrict;
 pub(crate) mod select;
 pub(crate) mod show;
 pub(crate) mod slice;
+pub(crate) mod sought;
 pub(crate) mod term;
 pub(crate) mod tokens;
 pub(crate) mod tuple;

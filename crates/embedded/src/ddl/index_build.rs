@@ -1,6 +1,7 @@
 //! Building of indexes: entries for the rows that a table has already.
 //!
-//! 1. Every core knows the index, and writes entries with its rows.
+//! 1. Every core knows the index, and writes entries with its rows. Writes that began before have
+//!    ended.
 //! 2. A task on core 0 has every core read its rows, a portion at a time in the order of tokens,
 //!    and write their entries. It runs in a group of its own, at a lower weight than users.
 //! 3. After each round it stores the least token that a core has reached. A restart continues from
@@ -26,15 +27,15 @@ use crate::bind::term;
 use crate::ddl::catalog::Defined;
 use crate::ddl::definition::DefinitionStep;
 use crate::ddl::restore::with_table;
+use crate::index::apply::EntryChunk;
 use crate::index::entry::Place;
 use crate::index::maintain::{Entries, IndexedTable, RowFacts};
 use crate::index::vectors::similarity_of;
 use crate::system::own_tables::INDEX_BUILDS;
 use crate::{Embedded, storage_error};
 
-/// Entries, and bytes of their values, that are written together.
-const ENTRIES_MAX: usize = 256;
-const BYTES_MAX: usize = 256 << 10;
+/// Entries that are written together.
+const CHUNK: EntryChunk = EntryChunk { count: 256, bytes: 256 << 10, is_build: true };
 
 /// Rows that a core reads in one round. A round stores its progress, so that a restart repeats
 /// about one.
@@ -56,8 +57,9 @@ const WAITED: Duration = Duration::from_secs(5);
 /// eight bits.
 const GENERATION: &[u8] = b"generation";
 
-/// Format of entries. Indexes with entries of another one are built anew. 1 has ordered entries.
-const FORMAT: i64 = 1;
+/// Format of entries. Indexes with entries of another one are built anew. 1 has ordered entries, 2
+/// tells them from others by their first byte.
+const FORMAT: i64 = 2;
 
 /// Position of a build on one core.
 #[derive(Clone, Debug)]
@@ -67,11 +69,19 @@ enum Reached {
     End,
 }
 
-/// Returns an index or a view of a schema that is not built.
-fn unbuilt(schema: &Schema) -> Option<(Arc<TableDef>, Uuid)> {
+/// Result of a round on one core.
+struct Round {
+    reached: Reached,
+    /// Partitions that were read.
+    partitions: u64,
+}
+
+/// Returns an index or a view of a schema that is not built, other than those in `failed`.
+fn unbuilt(schema: &Schema, failed: &[Uuid]) -> Option<(Arc<TableDef>, Uuid)> {
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     let mut found = tables.flat_map(|def| def.builds().map(move |build| (def, build)));
-    found.find(|(_, (_, is_built))| !is_built).map(|(def, (data, _))| (def.clone(), data))
+    let (def, (data, _)) = found.find(|(_, (data, is_built))| !is_built && !failed.contains(data))?;
+    Some((def.clone(), data))
 }
 
 /// Returns the table whose index or view has this data.
@@ -93,23 +103,36 @@ impl Embedded {
     /// Starts the task that builds indexes, on core 0, if there are any to build and it does not
     /// run.
     pub(crate) fn start_builds(self: &Rc<Self>) {
-        if unbuilt(&self.current.schema()).is_none() || self.builds.is_running.replace(true) {
+        if unbuilt(&self.current.schema(), &[]).is_none() || self.builds.is_running.replace(true) {
             return;
         }
         let me = self.me.clone();
         let work = async move {
+            let mut failed = Vec::new();
             while let Some(engine) = me.upgrade() {
-                let Some((def, data)) = unbuilt(&engine.current.schema()) else {
-                    engine.builds.is_running.set(false);
-                    return;
-                };
-                let built = engine.build(&def, data).await;
-                engine.builds.waiting.borrow_mut().retain(|(waited, _)| *waited != data);
-                drop(engine);
-                match built {
-                    Ok(()) => {}
-                    Err(Error::Server(_)) if me.upgrade().is_none() => return,
-                    Err(_) => lanes::time::sleep(RETRY_AFTER).await,
+                // Under the lock no core is still to adopt an index.
+                let guard = engine.definitions.lock().await;
+                let schema = engine.current.schema();
+                failed.retain(|data| table_of(&schema, *data).is_some());
+                let next = unbuilt(&schema, &failed);
+                drop(guard);
+                match next {
+                    Some((def, data)) => {
+                        let built = engine.build(&def, data).await;
+                        engine.builds.waiting.borrow_mut().retain(|(waited, _)| *waited != data);
+                        engine.builds.progress.borrow_mut().remove(&data);
+                        // Others are built before it is tried again.
+                        failed.extend(built.is_err().then_some(data));
+                    }
+                    None if failed.is_empty() => {
+                        engine.builds.is_running.set(false);
+                        return;
+                    }
+                    None => {
+                        failed.clear();
+                        drop(engine);
+                        lanes::time::sleep(RETRY_AFTER).await;
+                    }
                 }
             }
         };
@@ -159,6 +182,14 @@ impl Embedded {
             Some(token) => Reached::After(Some((token, Bytes::new()))),
             None => Reached::After(None),
         };
+        for core in 0..cores {
+            lanes::call(core, || async {
+                if let Some(engine) = Embedded::try_local() {
+                    engine.wait_for_writes().await;
+                }
+            })
+            .await;
+        }
         let mut reached = vec![start; cores];
         while reached.iter().any(|core| matches!(core, Reached::After(_))) {
             let mut rounds = Vec::with_capacity(cores);
@@ -173,48 +204,57 @@ impl Embedded {
                 };
                 rounds.push((core, lanes::spawn(lanes::Group::INDEX, lanes::call(core, round))));
             }
+            let mut partitions = 0;
             for (core, round) in rounds {
-                reached[core] = round.await?;
-            }
-            if table_of(&self.current.schema(), data).is_none() {
-                return Ok(());
+                let round = round.await?;
+                (reached[core], partitions) = (round.reached, partitions + round.partitions);
             }
             let least = least_token(&reached);
+            {
+                let mut all = self.builds.progress.borrow_mut();
+                let own = all.entry(data).or_default();
+                (own.partitions, own.token) = (own.partitions + partitions, least);
+            }
             progress.set_parts((least as u64 ^ 1 << 63) / (u64::MAX / PARTS), PARTS);
             self.store(data.as_bytes(), Some(least)).await?;
+            if table_of(&self.current.schema(), data).is_none() {
+                return self.store(data.as_bytes(), None).await;
+            }
         }
         self.finish_build(data).await
     }
 
-    /// Writes entries for some rows of this core.
+    /// Writes entries for some rows of this core. They are durable when it returns, so that
+    /// progress never is without them.
     async fn build_round(
         self: &Rc<Self>,
         def: &Arc<TableDef>,
         data: Uuid,
         after: Option<(i64, Bytes)>,
-    ) -> Result<Reached, Error> {
+    ) -> Result<Round, Error> {
         let base = TableId(def.data_id().as_u128());
         let table = IndexedTable::with_only(def, data);
-        let mut rows = 0;
+        let (mut rows, mut partitions) = (0, 0);
         let now_s = self.timestamps.next().now_s;
         let mut scan = self.shard.scan(base, i64::MIN..=i64::MAX, after, now_s);
         let mut entries = Entries::default();
         while let Some(piece) = scan.next_piece().await.map_err(storage_error)? {
             let (token, key) = (piece.token, &piece.key[..]);
             if piece.first {
-                let place = Place { token, key, row: None };
-                entries.row(&table, RowFacts { place, marker: None }, piece.view.static_cells());
+                let facts = RowFacts { place: Place { token, key, row: None }, marker: None };
+                self.add_row(&mut entries, &table, facts, piece.view.static_cells(), CHUNK)
+                    .await
+                    .map_err(storage_error)?;
             }
             let mut stored = piece.view.rows();
             while let Some(row) = stored.next_stored() {
                 rows += 1;
                 if let Some(row) = row {
                     let place = Place { token, key, row: Some(row.clustering()) };
-                    entries.row(&table, RowFacts { place, marker: row.liveness() }, row.cells());
-                }
-                if entries.count >= ENTRIES_MAX || entries.bytes >= BYTES_MAX {
-                    let full = std::mem::take(&mut entries);
-                    self.write_entries(full).await.map_err(storage_error)?;
+                    let facts = RowFacts { place, marker: row.liveness() };
+                    self.add_row(&mut entries, &table, facts, row.cells(), CHUNK)
+                        .await
+                        .map_err(storage_error)?;
                 }
                 if lanes::spend(ROW_UNITS) {
                     lanes::yield_now().await;
@@ -223,27 +263,14 @@ impl Embedded {
             if lanes::spend(ROW_UNITS) {
                 lanes::yield_now().await;
             }
+            partitions += u64::from(piece.last);
             if piece.last && rows >= ROUND_ROWS {
-                self.write_entries(entries).await.map_err(storage_error)?;
-                return Ok(Reached::After(Some((token, piece.key))));
+                self.write_entries(entries, CHUNK).await.map_err(storage_error)?;
+                return Ok(Round { reached: Reached::After(Some((token, piece.key))), partitions });
             }
         }
-        self.write_entries(entries).await.map_err(storage_error)?;
-        Ok(Reached::End)
-    }
-
-    /// Writes entries of rows that are stored. Waits until they are durable, so that progress never
-    /// is without them.
-    async fn write_entries(&self, entries: Entries) -> Result<(), StorageError> {
-        let mut mutations = Vec::new();
-        let timestamp = self.timestamps.next().now_us;
-        let _in_flight = self.indexes.begin(timestamp);
-        entries.finish(timestamp, &mut mutations);
-        if mutations.is_empty() {
-            return Ok(());
-        }
-        self.timestamps.keep_floor(&self.shard)?;
-        self.shard.apply_yielding(mutations).await?.await
+        self.write_entries(entries, CHUNK).await.map_err(storage_error)?;
+        Ok(Round { reached: Reached::End, partitions })
     }
 
     /// Marks an index as built.

@@ -1,12 +1,14 @@
 //! State of definition statements and snapshots, parts of [`crate::Embedded`].
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::locks::keyed::{KeyGuard, KeyedLock};
+use crate::system::view_tables::BuildProgress;
 
 /// Most bytes of all definitions, unless the caller sets them.
 const SCHEMA_BYTES_MAX: u64 = 64 << 20;
@@ -52,6 +54,15 @@ pub(crate) struct Builds {
     pub(super) is_running: Cell<bool>,
     /// Statements that wait for an index, by its data.
     pub(super) waiting: RefCell<Vec<(Uuid, lanes::sync::oneshot::Sender<()>)>>,
+    /// Progress of the builds that have begun, by the data of the index or view.
+    pub(super) progress: RefCell<HashMap<Uuid, BuildProgress>>,
+}
+
+impl Builds {
+    /// Returns the progress of all builds in flight.
+    pub(crate) fn progress(&self) -> HashMap<Uuid, BuildProgress> {
+        self.progress.borrow().clone()
+    }
 }
 
 /// Configuration of automatic snapshots.

@@ -45,6 +45,15 @@ impl Probe {
         }
     }
 
+    /// Returns the data of all indexes whose entries are read.
+    pub(crate) fn all_data(&self) -> impl Iterator<Item = TableId> {
+        let others = match &self.lookup {
+            Lookup::Values(_, others) => &others[..],
+            Lookup::Range(_) => &[],
+        };
+        std::iter::once(self.data()).chain(others.iter().map(|key| key.data))
+    }
+
     /// Returns true if it finds the rows of one partition without reading its other rows.
     pub(crate) fn finds_rows_of_partition(&self) -> bool {
         self.names_rows && matches!(self.lookup, Lookup::Values(..))

@@ -9,16 +9,17 @@
 //! Integers are big-endian, so entries of one value have the order of the table's rows. A query by
 //! one value therefore returns rows in the order of a scan, and pages continue by position.
 //!
-//! An index that finds ranges has one more entry for each, in the order of values:
+//! An index that finds ranges has one more entry for each, in the order of values. The first byte
+//! of its partition keys tells the two kinds apart:
 //!
 //! ```text
-//! partition key   FF FF │ bucket u8: the highest bits of the token of the row
+//! partition key   00 │ the indexed value, in key encoding
+//! partition key   01 │ bucket u8: the highest bits of the token of the row
 //! clustering key  value │ place as above │ length of the value u16 │ class u32
 //! ```
 //!
 //! Buckets have the order of tokens, so a reader of a range sorts the places of one bucket at a
-//! time. No value of a type with ranges has a key of three bytes that begins with FF FF: see the
-//! key encoding of `schema`.
+//! time.
 //!
 //! An entry has a row marker and no cells. It expires not before the cells that it was written
 //! for. If several writes have different times to live, one entry would replace another that lives
@@ -38,12 +39,18 @@ const CLASSES: u32 = 8;
 /// Bytes of a class.
 pub(crate) const CLASS_BYTES: usize = 4;
 
+/// Bytes of the length of a value behind an ordered entry.
+const LENGTH_BYTES: usize = 2;
+
 /// Bits of the number of a bucket: 32 buckets. A range over all of them costs 32 lookups on each
 /// core, and one over a tenth of 10 million rows on two cores sorts about 16,000 places at a time.
 const BUCKET_BITS: u32 = 5;
 
-/// Beginning of the partition key of a bucket.
-const BUCKET: [u8; 2] = [0xff, 0xff];
+/// First byte of the partition key of a value, in an index that finds ranges.
+const VALUE: u8 = 0;
+
+/// First byte of the partition key of a bucket.
+const BUCKET: u8 = 1;
 
 /// Bytes of a value in an entry, at most. Of longer values, entries have the beginning. Rows are
 /// checked, so entries of several values in one place are right.
@@ -74,6 +81,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Decodes an entry of an index. `None`: it is damaged.
+    pub(crate) fn of_index(finds_ranges: bool, partition: &Bytes, clustering: &[u8]) -> Option<Entry> {
+        match finds_ranges && is_bucket(partition) {
+            true => Entry::decode_ordered(partition, clustering),
+            false => Entry::decode(partition, clustering),
+        }
+    }
+
     /// Decodes the clustering key of an entry of one value. `None`: it is damaged.
     pub(crate) fn decode(partition: &Bytes, clustering: &[u8]) -> Option<Entry> {
         let end = clustering.len().checked_sub(CLASS_BYTES)?;
@@ -83,7 +98,7 @@ impl Entry {
     /// Decodes the clustering key of an entry of a bucket. `None`: it is damaged.
     pub(crate) fn decode_ordered(partition: &Bytes, clustering: &[u8]) -> Option<Entry> {
         let (rest, _class) = clustering.split_last_chunk::<CLASS_BYTES>()?;
-        let (rest, length) = rest.split_last_chunk::<2>()?;
+        let (rest, length) = rest.split_last_chunk::<LENGTH_BYTES>()?;
         let length = usize::from(u16::from_be_bytes(*length));
         (length <= rest.len()).then(|| Entry::of_place(partition, clustering, length..rest.len()))?
     }
@@ -105,9 +120,16 @@ impl Entry {
         })
     }
 
-    /// Returns its clustering key without the class.
-    pub(crate) fn without_class(&self) -> &[u8] {
-        without_class(&self.clustering)
+    /// Returns the indexed value. `finds_ranges`: of its index.
+    pub(crate) fn value(&self, finds_ranges: bool) -> &[u8] {
+        match finds_ranges {
+            false => &self.partition,
+            true if is_bucket(&self.partition) => {
+                let behind = self.place.len() + LENGTH_BYTES + CLASS_BYTES;
+                &self.clustering[..self.clustering.len() - behind]
+            }
+            true => self.partition.get(1..).unwrap_or_default(),
+        }
     }
 
     /// Returns true if another entry names the same partition.
@@ -124,20 +146,23 @@ pub(crate) fn removal(clustering: &[u8], timestamp: i64, now_s: u32) -> Change {
     Change::Row(row.finish())
 }
 
-/// Returns the clustering key of an entry without its class.
-pub(crate) fn without_class(clustering: &[u8]) -> &[u8] {
-    &clustering[..clustering.len().saturating_sub(CLASS_BYTES)]
+/// Returns the partition key of a value, which is cut to [`VALUE_BYTES_MAX`], in an index.
+pub(crate) fn value_key(value: &[u8], finds_ranges: bool) -> Vec<u8> {
+    let value = &value[..value.len().min(VALUE_BYTES_MAX)];
+    match finds_ranges {
+        true => [&[VALUE], value].concat(),
+        false => value.to_vec(),
+    }
 }
 
 /// Returns the partition key of the bucket of a token.
-pub(crate) fn bucket_key(token: i64) -> [u8; 3] {
-    let [first, second] = BUCKET;
-    [first, second, ((token as u64 ^ 1 << 63) >> (64 - BUCKET_BITS)) as u8]
+pub(crate) fn bucket_key(token: i64) -> [u8; 2] {
+    [BUCKET, ((token as u64 ^ 1 << 63) >> (64 - BUCKET_BITS)) as u8]
 }
 
 /// Returns true for the partition key of a bucket, in an index that finds ranges.
-pub(crate) fn is_bucket(partition: &[u8]) -> bool {
-    partition.len() == 3 && partition.starts_with(&BUCKET)
+fn is_bucket(partition: &[u8]) -> bool {
+    partition.first() == Some(&BUCKET)
 }
 
 /// Returns the tokens of the bucket of a token.
@@ -273,9 +298,24 @@ mod tests {
             let entry = Entry::decode_ordered(&partition, bytes).unwrap();
             let found = Place { token: entry.token, key: &entry.key, row: entry.row.as_deref() };
             assert_eq!((found, &entry.place[..]), (*place, &prefix(*place)[..]));
-            assert!(entry.without_class().starts_with(value) && bytes.starts_with(entry.without_class()));
+            assert!(entry.value(true) == *value && bytes.starts_with(value));
         }
         assert_eq!(Entry::decode_ordered(&partition, b"12345678"), None);
+    }
+
+    #[test]
+    fn no_value_has_the_partition_key_of_a_bucket() {
+        // Those of a varint of three bytes, of FF FF, and of a bucket itself.
+        for value in [&[0xff, 0xff, 0x80][..], &[0xff, 0xff], &bucket_key(-1), &[]] {
+            let key = Bytes::from(value_key(value, true));
+            assert!(!is_bucket(&key), "{value:?}");
+            let entry = new(Place { token: 7, key: b"k", row: None }, None).0;
+            let entry = Entry::of_index(true, &key, &entry).unwrap();
+            assert_eq!((entry.value(true), entry.token), (value, 7));
+            assert_eq!(value_key(value, false), value);
+        }
+        let long = vec![7; VALUE_BYTES_MAX + 9];
+        assert_eq!(value_key(&long, true).len(), 1 + VALUE_BYTES_MAX);
     }
 
     #[test]

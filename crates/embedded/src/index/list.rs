@@ -1,4 +1,5 @@
-//! Entries of one value of an index on this core, in the order of the table's rows.
+//! Entries of one value of an index on this core, in the order of the table's rows. Each place
+//! comes once, whatever classes it has.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use engine::Error;
 use storage::{Shard, TableId};
 
-use crate::index::entry::{Entry, VALUE_BYTES_MAX};
+use crate::index::entry::{Entry, value_key};
 use crate::storage_error;
 
 /// Entries read at a time, at most. One entry has about 50 bytes.
@@ -32,9 +33,9 @@ pub(crate) struct IndexKey {
 }
 
 impl IndexKey {
-    /// Returns the key of a value in the index with this data.
-    pub(crate) fn new(data: TableId, mut value: Vec<u8>) -> IndexKey {
-        value.truncate(VALUE_BYTES_MAX);
+    /// Returns the key of a value in the index with this data, which may find ranges.
+    pub(crate) fn new(data: TableId, value: &[u8], finds_ranges: bool) -> IndexKey {
+        let value = value_key(value, finds_ranges);
         IndexKey { data, token: schema::token::token(&value), value: value.into() }
     }
 }
@@ -46,6 +47,8 @@ pub(crate) struct List<'a> {
     now_s: u32,
     rest: storage::Slice,
     buffer: VecDeque<Entry>,
+    /// The place of the last entry.
+    last: Option<Bytes>,
     has_ended: bool,
     /// Places that the last read served. They tell how many entries to read behind a jump.
     served: usize,
@@ -59,7 +62,8 @@ impl<'a> List<'a> {
         now_s: u32,
         bounds: storage::Slice,
     ) -> List<'a> {
-        List { shard, key, now_s, rest: bounds, buffer: VecDeque::new(), has_ended: false, served: 0 }
+        let (buffer, last) = (VecDeque::new(), None);
+        List { shard, key, now_s, rest: bounds, buffer, last, has_ended: false, served: 0 }
     }
 
     /// Reads entries if none are in hand. Returns false at the end.
@@ -76,7 +80,13 @@ impl<'a> List<'a> {
             };
             let _ = lanes::spend(sliced.view.stored() as u32);
             for row in sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.rest.reversed) {
-                self.buffer.push_back(Entry::decode(value, row.clustering()).ok_or_else(damaged)?);
+                let entry = Entry::decode(value, row.clustering()).ok_or_else(damaged)?;
+                // Another class of the same place.
+                if self.last.as_ref() == Some(&entry.place) {
+                    continue;
+                }
+                self.last = Some(entry.place.clone());
+                self.buffer.push_back(entry);
             }
             self.rest.rows = (self.rest.rows * 2).min(ENTRIES_AT_ONCE);
             match sliced.next {

@@ -1,7 +1,7 @@
 //! Entries of what is written: from the changes of a partition, or from a row that is stored, to
 //! the mutations of its indexes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,11 +10,15 @@ use storage::{CellRef, Change, Liveness, Mutation, TableId};
 use uuid::Uuid;
 
 use crate::index::entry::{
-    Entry, Life, NewEntry, Place, VALUE_BYTES_MAX, bucket_key, longer, new, new_ordered, with_class,
-    without_class, written,
+    Life, NewEntry, Place, VALUE_BYTES_MAX, bucket_key, longer, new, new_ordered, value_key, with_class,
+    written,
 };
 use crate::index::vectors::{VectorColumn, columns_of, similarity_of};
-use crate::index::view::ViewKeys;
+use crate::index::view::{ViewKeys, ViewSource};
+
+/// Cells whose entries are made in one task poll, at most: 50 µs, and 8 MiB of entries with keys of
+/// 64 KiB.
+pub(crate) const CELLS_AT_ONCE: usize = 64;
 
 /// A table with indexes or views.
 pub(crate) struct IndexedTable {
@@ -72,9 +76,8 @@ impl IndexedTable {
                 ColumnKind::Regular => Source::Regular(column.id),
             };
             let data = TableId(index.data.as_u128());
-            let (finds_ranges, analysis) = (index.finds_ranges(&column.ty), index.analysis());
-            let has_empty = matches!(column.ty.thawed(), CqlType::Text | CqlType::Ascii);
-            let skips_empty = index.is_storage_attached() && index.part == IndexedPart::Value && !has_empty;
+            let (finds_ranges, analysis) = (index.finds_ranges(&column.ty), index.analysis(&column.ty));
+            let skips_empty = index.skips_empty(&column.ty);
             let (part, ty) = (index.part, column.ty.clone());
             Some(Index { data, source, part, ty, analysis, finds_ranges, skips_empty })
         };
@@ -93,9 +96,20 @@ impl IndexedTable {
         table
     }
 
-    /// Returns true if an index of the table has this data.
-    pub(crate) fn has(&self, index: TableId) -> bool {
-        self.indexes.iter().any(|own| own.data == index)
+    /// Returns true if an index or a view of the table has this data.
+    pub(crate) fn has(&self, data: TableId) -> bool {
+        self.indexes.iter().any(|own| own.data == data) || self.views.iter().any(|view| view.data == data)
+    }
+
+    /// Returns true if the index with this data has entries in the order of values, too.
+    pub(crate) fn finds_ranges(&self, data: TableId) -> bool {
+        self.indexes.iter().any(|own| own.data == data && own.finds_ranges)
+    }
+
+    /// Returns the view with this data. `None`: it is an index.
+    pub(crate) fn view(&self, data: TableId) -> Option<Arc<ViewSource>> {
+        let keys = self.views.iter().find(|view| view.data == data)?.clone();
+        Some(Arc::new(ViewSource { base: self.def.clone(), keys }))
     }
 
     /// Returns true if its first index is on a component of the partition key.
@@ -105,13 +119,13 @@ impl IndexedTable {
 }
 
 /// Appends a value as the key of an index. An empty value, and one with empty values inside, has no
-/// encoding as a key. Its bytes serve: entries are looked up by equality, and each row is checked.
+/// encoding as a key. All of them have one key, because equal ones may differ in their bytes, and
+/// each row is checked.
 pub(crate) fn key_of(ty: &CqlType, bytes: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     if value::encode_key_part(ty, bytes, false, out).is_err() {
         out.truncate(start);
         out.push(0);
-        out.extend_from_slice(bytes);
     }
 }
 
@@ -119,7 +133,7 @@ pub(crate) fn key_of(ty: &CqlType, bytes: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn term_of(analysis: Analysis, ty: &CqlType, bytes: &[u8], out: &mut Vec<u8>) {
     match analysis.is_none() {
         true => key_of(ty, bytes, out),
-        false => key_of(ty, analysis.term(&String::from_utf8_lossy(bytes)).as_bytes(), out),
+        false => key_of(ty, &analysis.value(bytes), out),
     }
 }
 
@@ -168,7 +182,7 @@ impl Index {
             Source::PartitionKey(at) => {
                 let count = def.partition_key().count();
                 let part = token::partition_key_components(count, place.key).nth(at)?.ok()?;
-                key_of(&self.ty, part, &mut out);
+                term_of(self.analysis, &self.ty, part, &mut out);
             }
             Source::Clustering(at) => {
                 let mut rest = place.row.filter(|row| !row.is_empty())?;
@@ -178,11 +192,85 @@ impl Index {
                         matches!(column.kind, ColumnKind::Clustering(_, ClusteringOrder::Desc));
                     value::decode_key_part(&column.ty, is_descending, &mut rest, &mut bytes).ok()?;
                 }
-                key_of(&self.ty, &bytes, &mut out);
+                term_of(self.analysis, &self.ty, &bytes, &mut out);
             }
             Source::Static(_) | Source::Regular(_) => return None,
         }
         Some(out)
+    }
+}
+
+/// Occurrence of a row, or of a partition, in an index or a view.
+enum Named<'a> {
+    Value(&'a Index, Vec<u8>),
+    /// With the value of the column outside the base's key.
+    Row(&'a ViewKeys, Option<&'a [u8]>),
+}
+
+impl IndexedTable {
+    /// Calls `found` with each occurrence of a row, or of static cells, in the indexes and views.
+    fn each<'c>(
+        &self,
+        facts: RowFacts<'_>,
+        cells: impl Iterator<Item = CellRef<'c>>,
+        mut found: impl FnMut(Named<'_>, Place<'_>, Life),
+    ) {
+        let RowFacts { place, marker } = facts;
+        let mut life: Option<Life> = marker.map(|marker| marker.expiry);
+        let is_static = place.row.is_none();
+        for cell in cells {
+            let Some(bytes) = cell.value() else { continue };
+            life = Some(life.map_or(cell.expiry(), |life| longer(life, cell.expiry())));
+            let of = if is_static { Source::Static(cell.column) } else { Source::Regular(cell.column) };
+            for index in self.indexes.iter().filter(|index| index.source == of) {
+                if let Some(value) = index.value_of(&cell, bytes) {
+                    found(Named::Value(index, value), place, cell.expiry());
+                }
+            }
+            let is_value = |view: &&ViewKeys| view.is_keyed_by(&cell) && !is_static;
+            for view in self.views.iter().filter(is_value) {
+                found(Named::Row(view, Some(bytes)), place, cell.expiry());
+            }
+        }
+        let Some(life) = life else { return };
+        for index in &self.indexes {
+            let place = match index.source {
+                Source::PartitionKey(_) => Place { row: None, ..place },
+                Source::Clustering(_) => place,
+                Source::Static(_) | Source::Regular(_) => continue,
+            };
+            if let Some(value) = index.key_value(&self.def, &place) {
+                found(Named::Value(index, value), place, life);
+            }
+        }
+        for view in self.views.iter().filter(|view| view.value.is_none()) {
+            found(Named::Row(view, None), place, life);
+        }
+    }
+
+    /// Removes the values that the table's only index has of a row, or of static cells, from
+    /// `wanted`. Yields if there are many cells.
+    pub(crate) async fn remove_values<'c>(
+        &self,
+        facts: RowFacts<'_>,
+        cells: impl Iterator<Item = CellRef<'c>>,
+        wanted: &mut HashSet<Vec<u8>>,
+    ) {
+        let mut cells = cells.peekable();
+        loop {
+            self.each(facts, cells.by_ref().take(CELLS_AT_ONCE), |named, _, _| {
+                if let Named::Value(_, mut value) = named {
+                    value.truncate(VALUE_BYTES_MAX);
+                    wanted.remove(&value);
+                }
+            });
+            if cells.peek().is_none() || wanted.is_empty() {
+                return;
+            }
+            if lanes::spend(CELLS_AT_ONCE as u32) {
+                lanes::yield_now().await;
+            }
+        }
     }
 }
 
@@ -195,21 +283,31 @@ pub(crate) struct Entries {
     pub(crate) bytes: usize,
 }
 
+/// Returns the facts of a changed row, or of changed static cells, with its cells.
+pub(crate) fn changed_row<'m>(
+    mutation: &'m Mutation,
+    change: &'m Change,
+) -> Option<(RowFacts<'m>, impl Iterator<Item = CellRef<'m>>)> {
+    let (row, is_static) = match change {
+        Change::Row(row) => (row, false),
+        Change::Static(row) => (row, true),
+        Change::DeletePartition(_) | Change::DeleteRange { .. } => return None,
+    };
+    let place = Place {
+        token: mutation.token,
+        key: &mutation.key,
+        row: if is_static { None } else { Some(row.clustering()) },
+    };
+    let marker = if is_static { None } else { row.marker() };
+    Some((RowFacts { place, marker }, row.cells()))
+}
+
 impl Entries {
     /// Adds the entries of a mutation.
     pub(crate) fn add(&mut self, table: &IndexedTable, mutation: &Mutation) {
-        let (token, key) = (mutation.token, &mutation.key[..]);
         for change in &mutation.changes {
-            match change {
-                Change::Row(row) => {
-                    let place = Place { token, key, row: Some(row.clustering()) };
-                    self.row(table, RowFacts { place, marker: row.marker() }, row.cells());
-                }
-                Change::Static(row) => {
-                    let place = Place { token, key, row: None };
-                    self.row(table, RowFacts { place, marker: None }, row.cells());
-                }
-                Change::DeletePartition(_) | Change::DeleteRange { .. } => {}
+            if let Some((facts, cells)) = changed_row(mutation, change) {
+                self.row(table, facts, cells);
             }
         }
     }
@@ -221,59 +319,23 @@ impl Entries {
         facts: RowFacts<'_>,
         cells: impl Iterator<Item = CellRef<'c>>,
     ) {
-        let RowFacts { place, marker } = facts;
-        let mut life: Option<Life> = marker.map(|marker| marker.expiry);
-        let is_static = place.row.is_none();
-        for cell in cells {
-            let Some(bytes) = cell.value() else { continue };
-            life = Some(life.map_or(cell.expiry(), |life| longer(life, cell.expiry())));
-            let of = if is_static { Source::Static(cell.column) } else { Source::Regular(cell.column) };
-            for index in table.indexes.iter().filter(|index| index.source == of) {
-                if let Some(value) = index.value_of(&cell, bytes) {
-                    self.push(index, value, place, cell.expiry());
+        table.each(facts, cells, |named, place, life| match named {
+            Named::Value(index, value) => self.push(index, &value, place, life),
+            Named::Row(view, value) => {
+                if let Some((key, clustering)) = view.entry(&table.def, place, value) {
+                    self.insert(view.data, key, with_class(clustering, life));
                 }
             }
-            let is_value = |view: &&ViewKeys| view.is_keyed_by(&cell) && !is_static;
-            for view in table.views.iter().filter(is_value) {
-                self.view(table, view, place, Some(bytes), cell.expiry());
-            }
-        }
-        let Some(life) = life else { return };
-        for index in &table.indexes {
-            let place = match index.source {
-                Source::PartitionKey(_) => Place { row: None, ..place },
-                Source::Clustering(_) => place,
-                Source::Static(_) | Source::Regular(_) => continue,
-            };
-            if let Some(value) = index.key_value(&table.def, &place) {
-                self.push(index, value, place, life);
-            }
-        }
-        for view in table.views.iter().filter(|view| view.value.is_none()) {
-            self.view(table, view, place, None, life);
-        }
+        });
     }
 
-    /// Adds the entry of a row in a view, if the view has the row.
-    fn view(
-        &mut self,
-        table: &IndexedTable,
-        view: &ViewKeys,
-        place: Place<'_>,
-        value: Option<&[u8]>,
-        life: Life,
-    ) {
-        let Some((key, clustering)) = view.entry(&table.def, place, value) else { return };
-        self.insert(view.data, key, with_class(clustering, life));
-    }
-
-    fn push(&mut self, index: &Index, mut value: Vec<u8>, place: Place<'_>, life: Life) {
-        value.truncate(VALUE_BYTES_MAX);
+    fn push(&mut self, index: &Index, value: &[u8], place: Place<'_>, life: Life) {
         if index.finds_ranges {
-            let entry = new_ordered(&value, place, life);
+            let value = &value[..value.len().min(VALUE_BYTES_MAX)];
+            let entry = new_ordered(value, place, life);
             self.insert(index.data, bucket_key(place.token).to_vec(), entry);
         }
-        self.insert(index.data, value, new(place, life));
+        self.insert(index.data, value_key(value, index.finds_ranges), new(place, life));
     }
 
     fn insert(&mut self, data: TableId, partition: Vec<u8>, entry: NewEntry) {
@@ -281,12 +343,6 @@ impl Entries {
         self.bytes += partition.len() + entry.0.len();
         self.found.entry((data, partition)).or_default().push(entry);
         lanes::count(1);
-    }
-
-    /// Returns true if an entry of the index is among them, perhaps in another class.
-    pub(crate) fn has(&self, index: TableId, entry: &Entry) -> bool {
-        let found = self.found.get(&(index, entry.partition.to_vec()));
-        found.is_some_and(|all| all.iter().any(|(own, _)| without_class(own) == entry.without_class()))
     }
 
     /// Adds the mutations that write the entries at `timestamp`, in microseconds.

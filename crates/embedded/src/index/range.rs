@@ -5,8 +5,8 @@
 //! 3. If there are more, read the bucket again for the next ones. Otherwise continue with the next
 //!    bucket.
 //!
-//! A bucket with more than [`ENTRIES_MAX`] entries of the range is not sorted: a scan of its tokens
-//! costs about as much as reading the rows one by one.
+//! A bucket with more than [`ENTRIES_MAX`] entries of the range, or [`BYTES_MAX`] bytes of them, is
+//! not sorted: a scan of its tokens costs about as much as reading the rows one by one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, RangeInclusive};
@@ -26,6 +26,10 @@ const PLACES_MAX: usize = 4096;
 
 /// Entries of one bucket that are read for a place, at most: about 10 ms.
 const ENTRIES_MAX: usize = 16_384;
+
+/// Bytes of these entries, at most: four times those of [`ENTRIES_MAX`] usual ones. Keys of 64 KiB
+/// are possible, and the places are in memory.
+const BYTES_MAX: usize = 4 << 20;
 
 /// Range of values of an index. It is sent to every core.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -136,7 +140,7 @@ impl<'a> Ordered<'a> {
         let (start, end) = (self.range.start.clone(), self.range.end.clone());
         let mut rest = storage::Slice { start, end, ..storage::Slice::all(ENTRIES_AT_ONCE) };
         let mut least: BTreeMap<Bytes, Entry> = BTreeMap::new();
-        let mut looked = 0;
+        let (mut looked, mut bytes) = (0, 0);
         self.is_cut = false;
         loop {
             if lanes::spend(READ_UNITS) {
@@ -147,6 +151,7 @@ impl<'a> Ordered<'a> {
             let _ = lanes::spend(2 * sliced.view.stored() as u32);
             for row in sliced.view.rows() {
                 looked += 1;
+                bytes += row.clustering().len();
                 let entry = Entry::decode_ordered(&partition, row.clustering()).ok_or_else(damaged)?;
                 if entry.place < self.from || entry.token > *self.tokens.end() {
                     continue;
@@ -156,7 +161,7 @@ impl<'a> Ordered<'a> {
                     self.is_cut = least.pop_last().is_some();
                 }
             }
-            if looked > ENTRIES_MAX {
+            if looked > ENTRIES_MAX || bytes > BYTES_MAX {
                 return Ok(None);
             }
             match sliced.next {

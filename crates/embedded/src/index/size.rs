@@ -14,27 +14,51 @@ const VALUE_BYTES_END: usize = 65_535;
 /// bytes of its element.
 const SMALL_BYTES: usize = VALUE_BYTES_END - 100;
 
+/// Bytes of places in the entries of one row that a write makes, at most: as many as a batch may
+/// write. A key of 64 KiB and 65,535 elements would have 4 GiB of them.
+const PLACE_BYTES_MAX: usize = 64 << 20;
+
 /// Bytes of the lengths and ends in an entry of a map, as Cassandra counts it.
 const ENTRY_BYTES: usize = 6;
 
-/// Checks the changes of a write to a table with indexes.
+/// Checks the changes of a write to a partition of a table with indexes.
 ///
 /// # Errors
-/// An indexed value is too large, or a vector has no place among others.
-pub(crate) fn check_indexed(def: &TableDef, changes: &[Change]) -> Result<(), Error> {
-    check_sizes(def, changes)?;
-    check_vectors(def, changes)
-}
-
-fn check_sizes(def: &TableDef, changes: &[Change]) -> Result<(), Error> {
+/// An indexed value is too large, the entries of a row are, or a vector has no place among others.
+pub(crate) fn check_indexed(def: &TableDef, key: &[u8], changes: &[Change]) -> Result<(), Error> {
     for change in changes {
         let (Change::Row(row) | Change::Static(row)) = change else { continue };
+        let mut count = 0;
         for cell in row.cells() {
             let Some(bytes) = cell.value() else { continue };
+            count += 1;
             if bytes.len() + cell.path.map_or(0, <[u8]>::len) > SMALL_BYTES {
                 check_cell(def, &cell, bytes)?;
             }
         }
+        let place = key.len() + row.clustering().len();
+        if place * count > PLACE_BYTES_MAX {
+            check_places(def, place, row.cells())?;
+        }
+    }
+    check_vectors(def, changes)
+}
+
+/// Checks the entries of a row whose place has this many bytes.
+fn check_places<'c>(
+    def: &TableDef,
+    place: usize,
+    cells: impl Iterator<Item = CellRef<'c>>,
+) -> Result<(), Error> {
+    let indexed = |index: &IndexDef| Some(def.column(&index.column)?.1.id);
+    let indexed: Vec<u32> = def.indexes.iter().filter_map(indexed).collect();
+    let entries = |cell: CellRef<'_>| indexed.iter().filter(|id| **id == cell.column).count();
+    let bytes = place * cells.filter(|cell| cell.value().is_some()).map(entries).sum::<usize>();
+    if bytes > PLACE_BYTES_MAX {
+        return Err(Error::Invalid(format!(
+            "expected at most {PLACE_BYTES_MAX} bytes of index entries for the elements of one row, got {bytes}: write \
+             fewer elements at a time, or use a shorter key"
+        )));
     }
     Ok(())
 }

@@ -4,7 +4,8 @@
 //! row and nothing else, because the row may have failed another condition of the query. An entry
 //! is removed up to a timestamp from before the check (see the head of [`crate::index`]).
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,24 +15,49 @@ use storage::{Change, Mutation, Pick, StorageError, TableId};
 
 use crate::Embedded;
 use crate::index::entry::{Entry, Place, removal};
-use crate::index::maintain::{Entries, IndexedTable, RowFacts};
+use crate::index::maintain::{IndexedTable, RowFacts};
 
 /// Entries that one read reports, at most. A later read reports the others.
 pub(crate) const REPORTED_MAX: usize = 64;
 
+/// Checks of reported entries at a time, at most. Further reports are left to later readers.
+const CHECKS_MAX: usize = 32;
+
 /// Rows of a partition that are searched for one that is alive, at most. Dead ones count.
 const ROWS_SEARCHED: usize = 16;
+
+/// Check in flight.
+struct RunningCheck(Rc<Cell<usize>>);
+
+impl Drop for RunningCheck {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
 
 impl Embedded {
     /// Checks entries of an index in the background, and removes those that are stale.
     pub(crate) fn check_entries(self: &Rc<Self>, def: &Arc<TableDef>, index: TableId, entries: Vec<Entry>) {
-        if entries.is_empty() || self.shard.refuses_writes() {
+        let (engine, def) = (self.clone(), def.clone());
+        self.check_later(entries.is_empty(), async move { engine.remove_stale(&def, index, entries).await });
+    }
+
+    /// Runs a check in the background, unless there is nothing to check or too much is checked.
+    pub(super) fn check_later(
+        &self,
+        is_empty: bool,
+        check: impl Future<Output = Result<usize, StorageError>> + 'static,
+    ) {
+        let running = &self.indexes.checks;
+        if is_empty || self.shard.refuses_writes() || running.get() >= CHECKS_MAX {
             return;
         }
-        let (engine, def) = (self.clone(), def.clone());
+        running.set(running.get() + 1);
+        let running = RunningCheck(running.clone());
         let work = async move {
             // An error leaves the entries to the next reader.
-            drop(engine.remove_stale(&def, index, entries).await);
+            drop(check.await);
+            drop(running);
         };
         lanes::spawn(lanes::current_group(), work).detach();
     }
@@ -53,7 +79,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Removes those of the entries that are stale. Returns their number.
+    /// Removes those of the entries that are stale. Returns their number. Reads each row once.
     pub(crate) async fn remove_stale(
         &self,
         def: &Arc<TableDef>,
@@ -64,11 +90,18 @@ impl Embedded {
             return Ok(0);
         };
         let table = IndexedTable::with_only(def, found.data);
+        let finds_ranges = table.finds_ranges(index);
         let timestamp = self.removal_timestamp();
         let now_s = self.timestamps.next().now_s;
-        let mut removals = Removals::new();
+        let mut by_place: BTreeMap<Bytes, Vec<Entry>> = BTreeMap::new();
         for entry in entries {
-            if !self.counts(&table, index, &entry, now_s).await? {
+            by_place.entry(entry.place.clone()).or_default().push(entry);
+        }
+        let mut removals = Removals::new();
+        for entries in by_place.into_values() {
+            let mut stale = entries.iter().map(|entry| entry.value(finds_ranges).to_vec()).collect();
+            self.remove_live(&table, &entries[0], now_s, &mut stale).await?;
+            for entry in entries.into_iter().filter(|entry| stale.contains(entry.value(finds_ranges))) {
                 let removal = removal(&entry.clustering, timestamp, now_s);
                 removals.entry(entry.partition).or_default().push(removal);
             }
@@ -81,45 +114,42 @@ impl Embedded {
         Ok(removed)
     }
 
-    /// Returns true if the row of an entry has the value.
-    async fn counts(
+    /// Removes the values that the row of an entry has from `values`.
+    async fn remove_live(
         &self,
         table: &IndexedTable,
-        index: TableId,
         entry: &Entry,
         now_s: u32,
-    ) -> Result<bool, StorageError> {
+        values: &mut HashSet<Vec<u8>>,
+    ) -> Result<(), StorageError> {
         let data = TableId(table.def.data_id().as_u128());
-        let mut found = Entries::default();
         let (token, key) = (entry.token, &entry.key[..]);
         if let Some(row) = &entry.row {
-            let read = self.shard.read_row(
-                data,
-                token,
-                key,
-                row,
-                Pick { columns: None, bypass_cache: false },
-                now_s,
-            );
+            let pick = Pick { columns: None, bypass_cache: false };
+            let read = self.shard.read_row(data, token, key, row, pick, now_s);
             if let Some(row) = read.wait().await? {
                 let place = Place { token, key, row: Some(row.clustering()) };
-                found.row(table, RowFacts { place, marker: row.liveness() }, row.cells());
+                let facts = RowFacts { place, marker: row.liveness() };
+                table.remove_values(facts, row.cells(), values).await;
             }
-            return Ok(found.has(index, entry));
+            return Ok(());
         }
         let slice = storage::Slice::all(ROWS_SEARCHED);
         let Some(sliced) = self.shard.read_slice(data, token, key, &slice, now_s).wait().await? else {
-            return Ok(false);
+            return Ok(());
         };
-        let place = Place { token, key, row: None };
-        found.row(table, RowFacts { place, marker: None }, sliced.view.static_cells());
+        let statics = RowFacts { place: Place { token, key, row: None }, marker: None };
+        table.remove_values(statics, sliced.view.static_cells(), values).await;
         if let Some(row) = sliced.view.rows().next() {
             let place = Place { token, key, row: Some(row.clustering()) };
-            found.row(table, RowFacts { place, marker: row.liveness() }, row.cells());
+            let facts = RowFacts { place, marker: row.liveness() };
+            table.remove_values(facts, row.cells(), values).await;
         }
         // A partition with more rows counts: one of them may be alive.
-        let names_partition = table.is_of_partition_key();
-        Ok(found.has(index, entry) || names_partition && sliced.next.is_some())
+        if table.is_of_partition_key() && sliced.next.is_some() {
+            values.clear();
+        }
+        Ok(())
     }
 }
 

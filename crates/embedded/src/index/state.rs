@@ -23,8 +23,10 @@ pub(crate) struct Indexes {
     is_empty: Cell<bool>,
     /// Timestamps of entries that are being written, with the number of writes.
     in_flight: Rc<RefCell<BTreeMap<i64, u32>>>,
-    /// Sweeps of the indexes.
+    /// Sweeps of the indexes and views.
     pub(crate) sweeps: Sweeps,
+    /// Number of tasks that check entries which readers reported.
+    pub(super) checks: Rc<Cell<usize>>,
     /// Graphs of vectors, by the data of their indexes. True: it has background work.
     graphs: RefCell<HashMap<TableId, (Rc<VectorGraph>, bool)>>,
     /// Memory that the graphs hold and may hold, in bytes.
@@ -80,14 +82,14 @@ impl Indexes {
         }
     }
 
-    /// Returns the data of all indexes.
+    /// Returns the data of all indexes and views.
     pub(super) fn all(&self) -> Vec<TableId> {
         let tables = self.tables.borrow();
-        let indexes = tables.values().flat_map(|table| &table.def.indexes);
-        indexes.map(|index| TableId(index.data.as_u128())).collect()
+        let builds = tables.values().flat_map(|table| table.def.builds());
+        builds.map(|(data, _)| TableId(data.as_u128())).collect()
     }
 
-    /// Returns the table of an index by the identity of the index's data.
+    /// Returns the table of an index or a view by the identity of its data.
     pub(super) fn table_of(&self, index: TableId) -> Option<Rc<IndexedTable>> {
         self.tables.borrow().values().find(|table| table.has(index)).cloned()
     }
@@ -129,6 +131,11 @@ impl Indexes {
             return None;
         }
         self.tables.borrow().get(&table).cloned()
+    }
+
+    /// Returns true if this core maintains an index or a view of a table, by their data.
+    pub(crate) fn maintains(&self, table: TableId, data: TableId) -> bool {
+        self.of(table).is_some_and(|table| table.has(data))
     }
 
     /// Returns true if some mutation is of an indexed table.

@@ -1,27 +1,31 @@
-//! Sweeps: removal of stale entries whose values no query asks for.
+//! Sweeps: removal of stale entries of indexes and views that no query asks for.
 //!
-//! 1. Every core counts the entries that it writes to an index, and sweeps it after enough of them
-//!    (`due`).
+//! 1. Every core counts the entries that it writes to an index or a view, and sweeps it after
+//!    enough of them (`due`).
 //! 2. A task in the group `index` reads the entries in the order of storage, and checks each as
-//!    queries do (`stale`): one point read. It yields as all work does.
+//!    queries do (`stale`, `view_stale`): one point read. It yields as all work does.
 //! 3. After each round it stores the partition it has reached, so that a restart goes on there.
 //!
-//! Memory: [`BATCH`] entries and a stretch of rows.
+//! Memory: [`BATCH_BYTES`] of entries and a stretch of rows.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use engine::Error;
-use schema::TableDef;
 use storage::{StorageError, TableId};
 
-use crate::index::entry::{Entry, is_bucket};
+use crate::index::entry::Entry;
 use crate::index::list::damaged;
+use crate::index::maintain::IndexedTable;
+use crate::index::view::{ViewEntry, ViewSource};
+use crate::index::view_stale::StaleEntry;
 use crate::{Embedded, storage_error};
 
-/// Entries checked together.
+/// Entries checked together, and their bytes, at most.
 const BATCH: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
 
 /// Entries of a round. A round stores its progress, so that a restart repeats about one.
 const ROUND_ENTRIES: u64 = 10_000;
@@ -79,17 +83,16 @@ impl Embedded {
         lanes::spawn(lanes::Group::INDEX, work).detach();
     }
 
-    /// Sweeps one index of this core, from the stored progress on.
+    /// Sweeps one index or view of this core, from the stored progress on.
     async fn sweep(self: &Rc<Self>, index: TableId) -> Result<(), Error> {
         let key = progress_key(index);
         let mut token = self.stored_progress(&key).await?;
         let (mut seen, mut removed) = (0, 0);
         while let Some(table) = self.indexes.table_of(index) {
-            let def = &table.def;
             if self.shard.refuses_writes() {
                 return Err(storage_error(StorageError::Closed));
             }
-            let round = self.sweep_round(def, index, token).await?;
+            let round = self.sweep_round(&table, index, token).await?;
             (seen, removed) = (seen + round.seen, removed + round.removed);
             let sweeps = &self.indexes.sweeps;
             sweeps.count(round.seen, round.removed);
@@ -104,20 +107,17 @@ impl Embedded {
         self.store(&key, None).await
     }
 
-    /// Checks some entries of an index, from the partitions with a token on.
+    /// Checks some entries of an index or a view, from the partitions with a token on.
     async fn sweep_round(
         &self,
-        def: &Arc<TableDef>,
-        index: TableId,
+        table: &IndexedTable,
+        data: TableId,
         token: Option<i64>,
     ) -> Result<Round, Error> {
-        let own = def.indexes.iter().find(|own| own.data.as_u128() == index.0);
-        let ty = own.and_then(|own| def.column(&own.column)).map(|(_, column)| &column.ty);
-        let finds_ranges = own.zip(ty).is_some_and(|(own, ty)| own.finds_ranges(ty));
         let mut round = Round { seen: 0, removed: 0, reached: None };
-        let mut batch = Vec::new();
+        let mut batch = Batch::of(table, data);
         let now_s = self.timestamps.next().now_s;
-        let mut scan = self.shard.scan(index, token.unwrap_or(i64::MIN)..=i64::MAX, None, now_s);
+        let mut scan = self.shard.scan(data, token.unwrap_or(i64::MIN)..=i64::MAX, None, now_s);
         while let Some(piece) = scan.next_piece().await.map_err(storage_error)? {
             let mut rows = piece.view.rows();
             while let Some(row) = rows.next_stored() {
@@ -125,12 +125,9 @@ impl Embedded {
                     lanes::yield_now().await;
                 }
                 let Some(row) = row else { continue };
-                let decode =
-                    if finds_ranges && is_bucket(&piece.key) { Entry::decode_ordered } else { Entry::decode };
-                batch.push(decode(&piece.key, row.clustering()).ok_or_else(damaged)?);
                 round.seen += 1;
-                if batch.len() >= BATCH {
-                    round.removed += self.swept(def, index, &mut batch).await?;
+                if batch.add(&piece.key, row.clustering())? {
+                    round.removed += self.remove_stale_of(table, data, &mut batch).await?;
                 }
             }
             if piece.last && round.seen >= ROUND_ENTRIES {
@@ -140,13 +137,66 @@ impl Embedded {
                 break;
             }
         }
-        round.removed += self.swept(def, index, &mut batch).await?;
+        round.removed += self.remove_stale_of(table, data, &mut batch).await?;
         Ok(round)
     }
 
-    async fn swept(&self, def: &Arc<TableDef>, index: TableId, batch: &mut Vec<Entry>) -> Result<u64, Error> {
-        let removed = self.remove_stale(def, index, std::mem::take(batch)).await;
+    async fn remove_stale_of(
+        &self,
+        table: &IndexedTable,
+        data: TableId,
+        batch: &mut Batch,
+    ) -> Result<u64, Error> {
+        batch.bytes = 0;
+        let removed = match batch {
+            Batch { kind: Kind::OfIndex(_, entries), .. } => {
+                self.remove_stale(&table.def, data, std::mem::take(entries)).await
+            }
+            Batch { kind: Kind::OfView(view, entries), .. } => {
+                self.remove_stale_of_view(view, std::mem::take(entries)).await
+            }
+        };
         removed.map(|removed| removed as u64).map_err(storage_error)
+    }
+}
+
+/// Entries to check together.
+struct Batch {
+    kind: Kind,
+    bytes: usize,
+}
+
+enum Kind {
+    /// Entries of an index, which finds ranges or not.
+    OfIndex(bool, Vec<Entry>),
+    OfView(Arc<ViewSource>, Vec<StaleEntry>),
+}
+
+impl Batch {
+    fn of(table: &IndexedTable, data: TableId) -> Batch {
+        let kind = match table.view(data) {
+            Some(view) => Kind::OfView(view, Vec::new()),
+            None => Kind::OfIndex(table.finds_ranges(data), Vec::new()),
+        };
+        Batch { kind, bytes: 0 }
+    }
+
+    /// Adds an entry. Returns true if the batch is full.
+    fn add(&mut self, partition: &Bytes, clustering: &[u8]) -> Result<bool, Error> {
+        self.bytes += partition.len() + clustering.len();
+        let count = match &mut self.kind {
+            Kind::OfIndex(finds_ranges, entries) => {
+                let entry = Entry::of_index(*finds_ranges, partition, clustering);
+                entries.push(entry.ok_or_else(damaged)?);
+                entries.len()
+            }
+            Kind::OfView(_, entries) => {
+                let entry = ViewEntry::decode(clustering);
+                entries.push((partition.clone(), entry.ok_or_else(damaged)?));
+                entries.len()
+            }
+        };
+        Ok(count >= BATCH || self.bytes >= BATCH_BYTES)
     }
 }
 

@@ -10,7 +10,8 @@
 //!                 bytes of the first part u32 │ bytes of the second part u16 │ class u32
 //! ```
 //!
-//! The parts before the lengths are the *place* of a row: its position in the order of the view.
+//! All but the class is the *place* of a row: its position in the order of the view. The lengths
+//! belong to it, because one key of the base may be the beginning of another.
 //! The base's keys are in the entry in full. Not every value can be restored from a clustering key
 //! bit by bit: `1.0` and `1.00` are equal decimals, but different partitions.
 //!
@@ -26,9 +27,6 @@ use schema::{ClusteringOrder, ColumnKind, CqlType, KeyCondition, TableDef, ViewD
 use storage::{CellRef, TableId};
 
 use crate::index::entry::{CLASS_BYTES, Place};
-
-/// Bytes of the lengths behind the place of an entry.
-const LENGTH_BYTES: usize = 4 + 2;
 
 /// Source of a column of the view's key in the base table.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +103,16 @@ impl ViewKeys {
         self.value == Some(cell.column) && cell.path.is_none()
     }
 
+    /// Returns true if no key may have the values of a row, other than that outside its key.
+    pub(crate) fn may_refuse(base: &TableDef, place: Place<'_>) -> bool {
+        let row = place.row.unwrap_or_default();
+        let count = base.partition_key().count();
+        let mut parts = token::partition_key_components(count, place.key);
+        // The key of a view has two copies of these bytes, with up to three more for each.
+        place.key.len() + row.len() > usize::from(u16::MAX) / 8
+            || count > 1 && parts.any(|part| part.is_ok_and(<[u8]>::is_empty))
+    }
+
     /// Returns the entry of a row of `base`, without its class. `value` is that of the column
     /// outside the key. `None`: the view does not have the row, or no key can have its values.
     pub(crate) fn entry(&self, base: &TableDef, place: Place<'_>, value: Option<&[u8]>) -> Option<ViewKey> {
@@ -173,7 +181,7 @@ fn clustering_parts(base: &TableDef, mut key: &[u8]) -> Option<Vec<Vec<u8>>> {
 /// Entry of a view as a reader finds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ViewEntry {
-    /// The place: clustering key in the view, and the two keys of the base.
+    /// The place: clustering key in the view, the two keys of the base, and lengths.
     pub(crate) place: Bytes,
     /// Token and keys of the row in the base.
     pub(crate) token: i64,
@@ -187,11 +195,10 @@ impl ViewEntry {
     /// Decodes the clustering key of an entry. `None`: it is damaged.
     pub(crate) fn decode(clustering: &[u8]) -> Option<ViewEntry> {
         let clustering = Bytes::copy_from_slice(clustering);
-        let end = clustering.len().checked_sub(LENGTH_BYTES + CLASS_BYTES)?;
-        let (place, lengths) = clustering.split_at_checked(end)?;
-        let (first, lengths) = lengths.split_first_chunk::<4>()?;
-        let (second, _class) = lengths.split_first_chunk::<2>()?;
-        let (_, keys) = place.split_at_checked(u32::from_be_bytes(*first) as usize)?;
+        let place = clustering.get(..clustering.len().checked_sub(CLASS_BYTES)?)?;
+        let (rest, second) = place.split_last_chunk::<2>()?;
+        let (rest, first) = rest.split_last_chunk::<4>()?;
+        let (_, keys) = rest.split_at_checked(u32::from_be_bytes(*first) as usize)?;
         let (key, row) = keys.split_at_checked(u16::from_be_bytes(*second).into())?;
         Some(ViewEntry {
             place: clustering.slice_ref(place),

@@ -28,22 +28,19 @@ impl ViewSource {
 impl Embedded {
     /// Checks entries of a view in the background, and removes those that are stale.
     pub(crate) fn check_view_entries(self: &Rc<Self>, view: &Arc<ViewSource>, entries: Vec<StaleEntry>) {
-        if entries.is_empty() || self.shard.refuses_writes() {
-            return;
-        }
         let (engine, view) = (self.clone(), view.clone());
-        let work = async move {
-            // An error leaves the entries to the next reader.
-            drop(engine.remove_from_view(&view, entries).await);
-        };
-        lanes::spawn(lanes::current_group(), work).detach();
+        self.check_later(
+            entries.is_empty(),
+            async move { engine.remove_stale_of_view(&view, entries).await },
+        );
     }
 
-    async fn remove_from_view(
+    /// Removes those of the entries that are stale. Returns their number.
+    pub(super) async fn remove_stale_of_view(
         &self,
         view: &ViewSource,
         entries: Vec<StaleEntry>,
-    ) -> Result<(), StorageError> {
+    ) -> Result<usize, StorageError> {
         let timestamp = self.removal_timestamp();
         let now_s = self.timestamps.next().now_s;
         let base = TableId(view.base.data_id().as_u128());
@@ -60,6 +57,8 @@ impl Embedded {
                 lanes::yield_now().await;
             }
         }
-        self.apply_removals(view.keys.data, removals)
+        let removed = removals.values().map(Vec::len).sum();
+        self.apply_removals(view.keys.data, removals)?;
+        Ok(removed)
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::{Error, ResultRows};
-use storage::Shard;
+use schema::TableDef;
+use storage::{Shard, TableId};
 
 use crate::Embedded;
 use crate::bind::slice::is_in;
@@ -28,6 +29,26 @@ const PORTION_ENTRIES_MAX: usize = 5000;
 pub(super) struct PartitionKey<'a> {
     pub(super) token: i64,
     pub(super) key: &'a Bytes,
+}
+
+impl Embedded {
+    /// Ends a read by an index, and has the reported entries checked.
+    ///
+    /// # Errors
+    /// Returns [`Error::Stale`] if an index was dropped meanwhile: its entries may be missing.
+    fn end_probe(
+        self: &Rc<Self>,
+        def: &Arc<TableDef>,
+        probe: &Probe,
+        reported: Reported,
+    ) -> Result<(), Error> {
+        let table = TableId(def.data_id().as_u128());
+        if !probe.all_data().all(|data| self.indexes.maintains(table, data)) {
+            return Err(Error::Stale);
+        }
+        self.check_entries(def, probe.data(), reported.take());
+        Ok(())
+    }
 }
 
 impl Slice {
@@ -50,7 +71,7 @@ impl Slice {
             let entries = cursor.take();
             ended = self.rows_of_entries(shard, partition, &entries, &mut read, chunk, &mut reported).await?;
         }
-        Embedded::local().check_entries(&self.def, probe.data(), reported.take());
+        Embedded::local().end_probe(&self.def, probe, reported)?;
         Ok(ended.unwrap_or(true))
     }
 
@@ -66,16 +87,8 @@ impl Slice {
         reported: &mut Reported,
     ) -> Result<Option<bool>, Error> {
         let PartitionKey { token, key } = partition;
-        let mut last: Option<&Bytes> = None;
         for entry in entries {
             let Some(row) = entry.row.as_ref().filter(|row| is_in(&self.ranges, row)) else { continue };
-            // Another class of the same entry.
-            if last.replace(row) == Some(row) {
-                continue;
-            }
-            if chunk.last.as_ref() == Some(row) && chunk.of_partition > 0 {
-                continue;
-            }
             let is_grouped = self.projection.groups().is_some();
             let has_enough =
                 chunk.of_partition >= self.per_partition || self.distinct && chunk.of_partition > 0;
@@ -172,13 +185,13 @@ impl Scan {
                 partitions.push_back(PartitionRows { token, key: key.clone(), rows, end, whole, looked_at });
             }
             if !whole {
-                Embedded::local().check_entries(&slice.def, probe.data(), reported.take());
+                Embedded::local().end_probe(&slice.def, probe, reported)?;
                 return Ok(Portion::of(chunk, partitions, Some(next)));
             }
             next = Position::after(token, key);
             filled = cursor.fill().await?;
         }
-        Embedded::local().check_entries(&slice.def, probe.data(), reported.take());
+        Embedded::local().end_probe(&slice.def, probe, reported)?;
         match filled {
             Filled::Entries => {}
             Filled::Paused(token) => next = Position::after(token, Bytes::new()),

@@ -20,6 +20,7 @@ use storage::{Pick, RowView, Shard, TableId};
 use crate::bind::show::RowSource;
 use crate::bind::slice::{Range, is_in};
 use crate::heavy_lane::heavy;
+use crate::index::entry::CLASS_BYTES;
 use crate::index::stale::REPORTED_MAX;
 use crate::index::view::{ViewEntry, ViewSource};
 use crate::index::view_stale::StaleEntry;
@@ -166,10 +167,10 @@ impl Reader<'_> {
     async fn partition(&mut self, token: i64, key: &Bytes, after: Option<&Bytes>) -> Result<bool, Error> {
         let slice = self.slice;
         let bound = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
-        // An entry is its place, and lengths that begin with a zero.
+        // An entry is its place, and a class.
         let after = after.map(|place| match slice.reversed {
             true => place.clone(),
-            false => Bytes::from([&place[..], &[1]].concat()),
+            false => Bytes::from([&place[..], &[0xff; CLASS_BYTES]].concat()),
         });
         for (start, end) in slice.ranges_after(after.as_ref()) {
             let mut rest = storage::Slice {
@@ -239,7 +240,12 @@ impl Slice {
             Within::Partition(token, key) => reader.partition(*token, key, start.row.as_ref()).await?,
             Within::Tokens(tokens) => reader.tokens(tokens.clone(), &start).await?,
         };
-        Embedded::local().check_view_entries(view, reader.stale);
+        let engine = Embedded::local();
+        // Entries of a view that is dropped meanwhile are missing.
+        if !engine.indexes.maintains(TableId(view.base.data_id().as_u128()), view.keys.data) {
+            return Err(Error::Stale);
+        }
+        engine.check_view_entries(view, reader.stale);
         let next = reader.portion.next.filter(|_| !is_whole);
         Ok(Portion { next, ..reader.portion })
     }

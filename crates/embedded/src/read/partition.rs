@@ -167,7 +167,7 @@ impl Slice {
                     lanes::yield_now().await;
                 }
                 let read = shard.read_slice(table, token, key, &piece, self.now_s).wait().await;
-                let Some(sliced) = read.map_err(storage_error)? else { return Ok(Some(true)) };
+                let Some(sliced) = read.map_err(storage_error)? else { return Ok(None) };
                 // Rows merged by storage. The handling of each row is counted in addition.
                 let _ = lanes::spend(sliced.view.stored() as u32);
                 let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.reversed);

@@ -2,15 +2,36 @@
 //! `system.built_views`, `system.view_builds_in_progress` and `system."IndexInfo"`.
 //! `system_views.sstable_tasks` has the progress.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Schema, Subject, VirtualRow, VirtualTable};
-use schema::CqlType;
+use engine::{LaterRows, Schema, Subject, VirtualRow, VirtualTable};
+use schema::{CqlType, TableDef, ViewDef};
+use uuid::Uuid;
 
-/// Returns the tables. `schema` returns the current schema.
-pub(crate) fn tables(schema: impl Fn() -> Arc<Schema> + Clone + 'static) -> [VirtualTable; 3] {
-    [built(schema.clone()), in_progress(schema.clone()), indexes(schema)]
+/// Progress of a build since the server has started.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct BuildProgress {
+    /// Partitions that were read.
+    pub(crate) partitions: u64,
+    /// The least token that a core has reached.
+    pub(crate) token: i64,
+}
+
+/// Progress of the builds in flight, by the data of the index or view.
+pub(crate) type Progress = lanes::LocalBoxFuture<'static, HashMap<Uuid, BuildProgress>>;
+
+/// Returns the tables. `schema` returns the current schema, and `progress` that of builds.
+pub(crate) fn tables(
+    schema: impl Fn() -> Arc<Schema> + Clone + 'static,
+    progress: impl Fn() -> Progress + 'static,
+) -> [VirtualTable; 3] {
+    [built(schema.clone()), in_progress(schema.clone(), progress), indexes(schema)]
+}
+
+fn text(text: &str) -> Option<Bytes> {
+    Some(Bytes::copy_from_slice(text.as_bytes()))
 }
 
 /// Returns the table of built indexes. Its `table_name` is a keyspace, as in Cassandra.
@@ -29,32 +50,42 @@ fn indexes(schema: impl Fn() -> Arc<Schema> + 'static) -> VirtualTable {
     VirtualTable::new("system", "IndexInfo", 1, 1, &columns, rows).about(Subject::Keyspace(0))
 }
 
-/// Returns the keyspaces and names of views that are built, or of those that are not, in order.
-fn views(schema: &Schema, are_built: bool) -> Vec<(String, String)> {
-    let all = schema.keyspaces.values().flat_map(|keyspace| keyspace.views());
-    let wanted = all.filter(|(_, view)| view.is_built == are_built);
-    let mut views: Vec<_> = wanted.map(|(base, view)| (base.keyspace.clone(), view.name.clone())).collect();
-    views.sort_unstable();
-    views
+/// Name of a view, in the order of names, and its data.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Built {
+    keyspace: String,
+    name: String,
+    data: Uuid,
 }
 
-fn text(text: &str) -> Option<Bytes> {
-    Some(Bytes::copy_from_slice(text.as_bytes()))
+/// Returns the views that are built, or those that are not, in order.
+fn views(schema: &Schema, are_built: bool) -> Vec<Built> {
+    let all = schema.keyspaces.values().flat_map(|keyspace| keyspace.views());
+    let wanted = all.filter(|(_, view)| view.is_built == are_built);
+    let own = |(base, view): (&Arc<TableDef>, &ViewDef)| Built {
+        keyspace: base.keyspace.clone(),
+        name: view.name.clone(),
+        data: view.data,
+    };
+    let mut views: Vec<Built> = wanted.map(own).collect();
+    views.sort_unstable();
+    views
 }
 
 fn built(schema: impl Fn() -> Arc<Schema> + 'static) -> VirtualTable {
     use CqlType::{Boolean, Text};
     let columns = [("keyspace_name", Text), ("view_name", Text), ("status_replicated", Boolean)];
     let rows = move || -> Vec<VirtualRow> {
-        let row = |(keyspace, view): (String, String)| {
-            vec![text(&keyspace), text(&view), Some(Bytes::from_static(&[1]))]
-        };
+        let row = |view: Built| vec![text(&view.keyspace), text(&view.name), Some(Bytes::from_static(&[1]))];
         views(&schema(), true).into_iter().map(row).collect()
     };
     VirtualTable::new("system", "built_views", 1, 1, &columns, rows).about(Subject::Keyspace(0))
 }
 
-fn in_progress(schema: impl Fn() -> Arc<Schema> + 'static) -> VirtualTable {
+fn in_progress(
+    schema: impl Fn() -> Arc<Schema> + 'static,
+    progress: impl Fn() -> Progress + 'static,
+) -> VirtualTable {
     use CqlType::{BigInt, Text};
     let columns = [
         ("keyspace_name", Text),
@@ -64,12 +95,22 @@ fn in_progress(schema: impl Fn() -> Arc<Schema> + 'static) -> VirtualTable {
         ("keys_built", BigInt),
         ("last_token", Text),
     ];
-    let rows = move || -> Vec<VirtualRow> {
-        let (start, end) = (i64::MIN.to_string(), i64::MAX.to_string());
-        let row = |(keyspace, view): (String, String)| {
-            vec![text(&keyspace), text(&view), text(&start), text(&end), None, None]
-        };
-        views(&schema(), false).into_iter().map(row).collect()
+    let rows = move |_| -> LaterRows {
+        let (schema, progress) = (schema(), progress());
+        Box::pin(async move {
+            let progress = progress.await;
+            let (start, end) = (i64::MIN.to_string(), i64::MAX.to_string());
+            let row = |view: Built| {
+                let reached = progress.get(&view.data);
+                let partitions = reached.map(|own| Bytes::copy_from_slice(&own.partitions.to_be_bytes()));
+                let token = reached.and_then(|own| text(&own.token.to_string()));
+                let ends = [text(&start), text(&end), partitions, token];
+                [text(&view.keyspace), text(&view.name)].into_iter().chain(ends).collect()
+            };
+            views(&schema, false).into_iter().map(row).collect()
+        })
     };
-    VirtualTable::new("system", "view_builds_in_progress", 1, 3, &columns, rows).about(Subject::Keyspace(0))
+    VirtualTable::new("system", "view_builds_in_progress", 1, 3, &columns, Vec::new)
+        .in_chunks(rows)
+        .about(Subject::Keyspace(0))
 }

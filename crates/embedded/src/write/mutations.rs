@@ -43,7 +43,7 @@ pub(crate) struct WritePlan {
     pub(crate) json: Option<JsonText>,
     /// True if its keys have an IN.
     pub(crate) has_in: bool,
-    /// Views whose keys have a value that it may write.
+    /// Views of which it may write a row with a new key.
     views: Box<[ViewKeys]>,
     facts: Facts,
 }
@@ -186,7 +186,8 @@ fn checked(mut plan: WritePlan, writes: &str) -> Result<WritePlan, Error> {
     plan.facts = plan.facts();
     plan.has_in = plan.restrictions.has_in();
     let views = plan.def.views.iter().map(|view| ViewKeys::of(&plan.def, view));
-    plan.views = views.filter(|view| plan.ops().any(|op| view.value == Some(op.column))).collect();
+    let may_write = |view: &ViewKeys| view.value.is_none_or(|id| plan.ops().any(|op| op.column == id));
+    plan.views = views.filter(may_write).collect();
     let what = match (&plan.conditions, plan.facts.counts) {
         (Some(_), true) => {
             return Err(Error::Invalid("Conditional updates are not supported on counter tables".into()));

@@ -208,7 +208,10 @@ impl Embedded {
             return Execution::Ready(Err(storage_error(error)));
         }
         let again = again(self.shard.clone());
+        // An index that is created meanwhile waits for it.
+        let waiting = self.indexes.begin(self.timestamps.next().now_us);
         Execution::Pending(Box::pin(async move {
+            let _waiting = waiting;
             again.await.map(|()| StatementOutcome::Void).map_err(storage_error)
         }))
     }
@@ -260,7 +263,7 @@ impl Embedded {
         if plan.def.has_entries() || self.indexes.has(table) {
             let key = Bytes::from(key.into_owned());
             let changes = vec![Change::Row(row.row())];
-            if let Err(error) = check_indexed(&plan.def, &changes) {
+            if let Err(error) = check_indexed(&plan.def, &key, &changes) {
                 return Some(Execution::Ready(Err(error)));
             }
             return Some(self.write_indexed(core, Mutation { table, token, key, changes }));
@@ -286,7 +289,15 @@ impl Embedded {
                 return engine.apply_here(vec![mutation], Limits::Plain).await?.await;
             }
             engine.timestamps.keep_floor(&engine.shard)?;
-            engine.shard.put_in_turn(table, token, &key, &row).await?.await
+            match engine.shard.put(table, token, &key, &row) {
+                Err(StorageError::Overloaded { .. }) => {}
+                put => return put?.await,
+            }
+            // An index that is created meanwhile waits for it.
+            let waiting = engine.indexes.begin(engine.timestamps.next().now_us);
+            let put = engine.shard.put_in_turn(table, token, &key, &row).await?;
+            drop(waiting);
+            put.await
         };
         Some(Execution::Pending(Box::pin(async move {
             lanes::call(core, put).await.map(|()| StatementOutcome::Void).map_err(storage_error)

@@ -10,6 +10,7 @@ mod dropped_columns;
 mod empty_values;
 mod groups;
 mod index_ranges;
+mod index_values;
 mod indexed_relations;
 mod indexes;
 mod json;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use cql::ast::{CompareOp, InValues, Relation, Term};
 use engine::Error;
-use schema::{ColumnDef, ColumnKind, CqlType, IndexDef, IndexedPart, TableDef};
+use schema::{ColumnDef, ColumnKind, CqlType, TableDef};
 
 use super::{TokenBound, is_bound, is_lower, sign, with_duration};
 use crate::bind::choice::Choice;
 use crate::bind::filter::{Filter, Test};
 use crate::bind::names::TableNames;
+use crate::bind::sought::Sought;
 use crate::bind::term::Binder;
 use crate::bind::tuple::{SliceBound, TupleBind, tuple_of};
 
@@ -208,21 +209,15 @@ impl Restriction {
 
     /// Returns true if an index of its columns supports it, in Cassandra.
     pub(super) fn has_index(&self, def: &TableDef) -> bool {
-        let is_of = |index: &&IndexDef| self.columns.clone().any(|at| def.columns[at].name == index.column);
-        let supports = |index: &IndexDef| match (&self.kind, index.part) {
-            (Kind::Choice(choice), IndexedPart::Value | IndexedPart::Full) => choice.is_one(),
-            (Kind::Bounds(_), IndexedPart::Value) => index.is_storage_attached() && !self.is_tuple,
-            (Kind::Contains(tests), part) => tests.iter().any(|test| {
-                matches!(
-                    (test, part),
-                    (Test::Contains(_), IndexedPart::Values)
-                        | (Test::ContainsKey(_), IndexedPart::Keys)
-                        | (Test::Entry(..), IndexedPart::Entries)
-                )
-            }),
-            _ => false,
+        let has_index = |sought: Sought| {
+            let mut columns = self.columns.clone().map(|at| &def.columns[at]);
+            columns.any(|column| def.indexes.iter().any(|index| sought.has_index(index, column)))
         };
-        def.indexes.iter().filter(is_of).any(supports)
+        match &self.kind {
+            Kind::Choice(choice) => choice.is_one() && has_index(Sought::Equality),
+            Kind::Bounds(_) => !self.is_tuple && has_index(Sought::Range),
+            Kind::Contains(tests) => tests.iter().filter_map(Sought::of).any(has_index),
+        }
     }
 
     /// Returns true if it can be a filter.

@@ -18,6 +18,7 @@ use crate::bind::term::Given;
 use crate::bind::tokens::Tokens;
 use crate::index::entry::Place;
 use crate::index::size::check_indexed;
+use crate::index::view::ViewKeys;
 use crate::write::conditions::{Conditions, ReadColumns};
 use crate::write::times::Times;
 
@@ -93,14 +94,23 @@ impl WritePlan {
     /// Checks that values of a row can be in the keys of the table's views.
     fn check_view_keys(&self, key: &[u8], row: &EncodedRow) -> Result<(), Error> {
         let place = Place { token: 0, key, row: Some(row.clustering()) };
+        let check = |view: &ViewKeys, value| view.checked_entry(&self.def, place, value);
+        let mut is_live = row.marker().is_some();
         for cell in row.cells() {
             let Some(value) = cell.value() else { continue };
+            is_live = true;
             for view in self.views.iter().filter(|view| view.is_keyed_by(&cell)) {
-                view.checked_entry(&self.def, place, Some(value)).map_err(|text| {
+                check(view, Some(value)).map_err(|text| {
                     let column = self.def.columns.iter().find(|column| column.id == cell.column);
                     let column = column.map_or("", |column| column.name.as_str());
                     Error::Invalid(format!("{text} (column {column}, which is in the key of a view)"))
                 })?;
+            }
+        }
+        let mut of_keys = self.views.iter().filter(|view| view.value.is_none()).peekable();
+        if is_live && of_keys.peek().is_some() && ViewKeys::may_refuse(&self.def, place) {
+            for view in of_keys {
+                check(view, None).map_err(|text| Error::Invalid(format!("{text} (of the key of a view)")))?;
             }
         }
         Ok(())
@@ -173,7 +183,7 @@ impl WritePlan {
             }
         }
         if !self.def.indexes.is_empty() {
-            check_indexed(&self.def, &changes)?;
+            check_indexed(&self.def, partition, &changes)?;
         }
         Ok(changes)
     }
