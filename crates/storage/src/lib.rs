@@ -50,6 +50,7 @@ pub use recovery::snapshot::{Cut, snapshot};
 pub use scan::batch_request::{BatchRequest, ScanColumn};
 pub use scan::batch_scan::{BatchScan, BatchSnapshot};
 pub use scan::batches::ColumnType;
+pub use scan::gather::Visited;
 pub use scan::{Scan, ScanPiece};
 pub use shard::Shard;
 pub use shard::commit::{Acks, Commit};

@@ -8,7 +8,7 @@
 //!    of keys, collections, numbers of any size) are built value by value.
 
 pub(crate) mod bounds;
-mod columns;
+pub(crate) mod columns;
 mod virtual_rows;
 
 use std::ops::RangeInclusive;
@@ -121,13 +121,12 @@ impl TableSnapshot for ShardSnapshot {
             bounds::reach(&def, scan.tokens.clone(), &scan.filters)?;
         let left = scan.limit.unwrap_or(u64::MAX);
         let request = BatchRequest {
-            columns,
             tokens: self.ownership.own(tokens, &self.snapshot),
             conditions,
             clustering,
             known: existing_columns(&def),
-            rows: batch_rows(scan),
             bypass_cache: scan.bypass_cache,
+            ..BatchRequest::all(columns, batch_rows(scan))
         };
         let (ownership, tokens, filters) = (self.ownership, scan.tokens.clone(), scan.filters.clone());
         let scale = scan.scale;
@@ -143,7 +142,7 @@ fn batch_rows(scan: &TableScan) -> usize {
 
 /// Returns the columns that still exist, if the table has dropped some. A row with only cells of
 /// dropped columns does not exist.
-fn existing_columns(def: &TableDef) -> Option<Arc<[u32]>> {
+pub(crate) fn existing_columns(def: &TableDef) -> Option<Arc<[u32]>> {
     let cells = def.columns.iter().filter(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
     let mut known: Vec<u32> = cells.map(|column| column.id).collect();
     known.sort_unstable();

@@ -10,6 +10,10 @@ use crate::model::codec::Malformed;
 use crate::scan::batches::{ColumnType, elements_field};
 use crate::table::columnar::bounds::{self, ValueRange};
 
+/// A batch is closed when its columns have this many bytes together, unless the request has another
+/// bound. A query of SQL has about ten batches of a core in flight, which no account counts.
+pub(crate) const BATCH_BYTES_MAX: usize = 16 << 20;
+
 /// A column of the batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScanColumn {
@@ -64,6 +68,12 @@ pub struct BatchRequest {
     pub known: Option<Arc<[u32]>>,
     /// The least number of rows of a batch, about. A batch may have one block's rows more.
     pub rows: usize,
+    /// Bytes of columns at which a batch is closed, whatever its number of rows. A batch may have
+    /// one block's rows more.
+    pub bytes: usize,
+    /// Partitions arrive in the order of their tokens and keys. Costs a copy for each stretch of
+    /// partitions that only one source has.
+    pub in_order: bool,
     /// Neither uses chunks that earlier scans cached, nor caches chunks for later ones.
     pub bypass_cache: bool,
 }
@@ -78,6 +88,8 @@ impl BatchRequest {
             clustering: (Bound::Unbounded, Bound::Unbounded),
             known: None,
             rows,
+            bytes: BATCH_BYTES_MAX,
+            in_order: false,
             bypass_cache: false,
         }
     }

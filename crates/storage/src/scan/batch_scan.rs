@@ -1,5 +1,5 @@
 //! A scan that yields Arrow record batches: the rows of token ranges, by column. Partitions arrive
-//! in no particular order.
+//! in no particular order, unless the request asks for theirs.
 //!
 //! The sources are the memtables and runs of a snapshot, each at its next partition of a range. The
 //! scan repeats these steps:
@@ -24,6 +24,9 @@
 //! only one source has it. Otherwise it is merged, and a large one by stretches of rows
 //! (`wide.rs`).
 //!
+//! In order, step 3 copies the next stretch of one source at a time, up to the first partition of
+//! another one.
+//!
 //! The fragments of a run are one source: a step of the scan costs the number of runs, not of
 //! files.
 //!
@@ -43,7 +46,7 @@ use crate::error::StorageError;
 use crate::memtable::Memtable;
 use crate::scan::batch_request::BatchRequest;
 use crate::scan::file_source::{FileSource, Position};
-use crate::scan::gather::Gather;
+use crate::scan::gather::{Gather, Visited};
 use crate::scan::memory_source::MemorySource;
 use crate::scan::wide::Pending;
 use crate::table::columnar::bounds::ValueRange;
@@ -177,6 +180,11 @@ impl BatchScan {
         self.in_making.clone()
     }
 
+    /// Returns what was visited since the last call.
+    pub fn take_visited(&mut self) -> Visited {
+        self.gather.take_visited()
+    }
+
     /// Returns the snapshot that this scan reads.
     pub fn snapshot(&self) -> &BatchSnapshot {
         &self.snapshot
@@ -243,7 +251,11 @@ impl BatchScan {
             if self.tokens.is_empty() {
                 self.take_least().await?;
             } else {
-                self.take(end).await?;
+                if self.gather.request.in_order {
+                    self.take_in_order(end).await?;
+                } else {
+                    self.take(end).await?;
+                }
                 if !self.must_stop() {
                     self.reached = self.reached.max(Some(i64::try_from(end).unwrap_or(i64::MAX)));
                 }
@@ -367,16 +379,49 @@ impl BatchScan {
             for (_, source) in same {
                 self.take_below(*source, i128::from(token))?;
             }
-            // Several partitions may share a token.
-            while !self.must_stop()
-                && let Some(place) = self.least_of(same, token)?
-            {
-                self.merge(place).await?;
-                self.yield_if_due().await;
-            }
+            self.merge_all(same, token).await?;
         }
         self.to_merge = to_merge;
         (0..self.files.len() + self.memory.len()).try_for_each(|source| self.take_below(source, end))
+    }
+
+    /// Merges the partitions with this token in these sources, or as many as fill the batch.
+    async fn merge_all(&mut self, sources: &[(i64, usize)], token: i64) -> Result<(), StorageError> {
+        // Several partitions may share a token.
+        while !self.must_stop()
+            && let Some(place) = self.least_of(sources, token)?
+        {
+            self.merge(place).await?;
+            self.yield_if_due().await;
+        }
+        Ok(())
+    }
+
+    /// Takes the partitions below `end` as [`BatchScan::take`] does, in the order of their tokens
+    /// and keys.
+    async fn take_in_order(&mut self, end: i128) -> Result<(), StorageError> {
+        let (tokens, to_merge) = (std::mem::take(&mut self.tokens), std::mem::take(&mut self.to_merge));
+        let (mut rest, mut merges) = (&tokens[..], &to_merge[..]);
+        while let Some(&(token, source)) = rest.first() {
+            if merges.first().is_some_and(|(next, _)| *next == token) {
+                let count = merges.partition_point(|(next, _)| *next == token);
+                self.merge_all(&merges[..count], token).await?;
+                merges = &merges[count..];
+                rest = &rest[rest.partition_point(|(next, _)| *next == token)..];
+                continue;
+            }
+            let bound = merges.first().map_or(end, |(next, _)| i128::from(*next));
+            let is_same = |(next, of): &&(i64, usize)| *of == source && i128::from(*next) < bound;
+            rest = &rest[rest.iter().take_while(is_same).count()..];
+            // With a single source, `tokens` has its first one alone.
+            let behind = rest.first().map_or(bound, |(next, _)| i128::from(*next).min(bound));
+            self.take_below(source, behind)?;
+            if self.must_stop() {
+                break;
+            }
+        }
+        (self.tokens, self.to_merge) = (tokens, to_merge);
+        Ok(())
     }
 
     /// Returns the least position with this token in these sources.

@@ -93,8 +93,9 @@ pub(crate) fn check_batches(
         expected.extend(lines_of_view(token, &key, &view, COLUMNS));
     }
     let snapshot = shard.batch_snapshot(table, now_s);
-    let check = |tokens: Vec<RangeInclusive<i64>>, expected: &[Line]| {
-        let mut scan = snapshot.scan(BatchRequest { tokens: tokens.clone(), ..request(COLUMNS, 7) });
+    let check = |tokens: Vec<RangeInclusive<i64>>, in_order: bool, expected: &[Line]| {
+        let request = BatchRequest { tokens: tokens.clone(), in_order, ..request(COLUMNS, 7) };
+        let mut scan = snapshot.scan(request);
         let (mut found, mut progress) = (Vec::new(), 0.0);
         while let Some(batch) = block_on(scan.next()).expect(what) {
             assert!(batch.num_rows() > 0, "{what}: an empty batch");
@@ -107,9 +108,17 @@ pub(crate) fn check_batches(
             (1.0, None),
             "{what}: the scan ended"
         );
-        // Partitions arrive in no particular order, the rows of a partition in theirs.
-        found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
-        assert_eq!(found, expected, "{what}: batches of {table:?} in {tokens:?}");
+        // Otherwise partitions arrive in no particular order, the rows of a partition in theirs.
+        if !in_order {
+            found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        }
+        assert_eq!(found, expected, "{what}: batches of {table:?} in {tokens:?}, in order: {in_order}");
+        let Visited { rows, dead, .. } = scan.take_visited();
+        let live = found.iter().filter(|line| line.2.is_some()).count() as u64;
+        assert_eq!(rows - dead, live, "{what}: {dead} dead rows of {rows} in {table:?}");
+    };
+    let check = |tokens: Vec<RangeInclusive<i64>>, expected: &[Line]| {
+        [false, true].into_iter().for_each(|in_order| check(tokens.clone(), in_order, expected));
     };
     check(vec![tokens.clone()], &expected);
     // Token ranges of the same snapshot: single tokens and longer ranges, others left out.
@@ -501,5 +510,40 @@ fn table_size_is_approximate() {
     block_on(shard.flush_all()).unwrap();
     let file = shard.table_size(TABLE);
     assert!(file.rows == 1200 && file.bytes > 1000, "{file:?}");
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn numbers_without_bytes_are_reported() {
+    let shard = open();
+    let put = |number: i64, timestamp: i64, value: &[u8]| {
+        let mut row = RowBuilder::new(&[], &[0], timestamp);
+        row.push(CellRef::live(0, timestamp, value));
+        block_on(shard.put(TABLE, number, &number.to_be_bytes(), &row.draft()).unwrap()).unwrap();
+    };
+    let visited = || {
+        let columns = vec![ScanColumn::Cell(0, ColumnType::Int32), ScanColumn::Cell(1, ColumnType::Int32)];
+        let mut scan = shard.batch_snapshot(TABLE, 0).scan(BatchRequest::all(columns, 100));
+        while block_on(scan.next()).unwrap().is_some() {}
+        scan.take_visited()
+    };
+    for flushed in [false, true] {
+        (0..10).for_each(|number| put(number, 1, &[0; 4]));
+        if flushed {
+            block_on(shard.flush_all()).unwrap();
+        }
+        assert_eq!(
+            visited(),
+            Visited { rows: 10, dead: 0, bytes: 80, has_empty: false },
+            "in a file: {flushed}"
+        );
+    }
+    for flushed in [false, true] {
+        put(4, 2, &[]);
+        if flushed {
+            block_on(shard.flush_all()).unwrap();
+        }
+        assert!(visited().has_empty, "in a file: {flushed}");
+    }
     block_on(shard.shutdown()).unwrap();
 }

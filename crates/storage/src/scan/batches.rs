@@ -89,6 +89,8 @@ pub(crate) struct ColumnOut {
     nulls: NullBufferBuilder,
     /// True if a value did not have the type's width.
     odd: bool,
+    /// True if a number had no bytes.
+    has_empty: bool,
 }
 
 impl ColumnOut {
@@ -101,12 +103,18 @@ impl ColumnOut {
             data: MutableBuffer::new(bytes),
             nulls: NullBufferBuilder::new(rows),
             odd: false,
+            has_empty: false,
         }
     }
 
     /// Returns the bytes of values and of their ends so far.
     pub(crate) fn bytes(&self) -> usize {
         self.data.len() + size_of_val(self.ends.as_slice())
+    }
+
+    /// Returns true if a value without bytes became null: the column cannot hold it.
+    pub(crate) fn has_empty(&self) -> bool {
+        self.has_empty
     }
 
     /// Adds a slot. A number without bytes is null. A value of another width than the type's is
@@ -119,6 +127,7 @@ impl ColumnOut {
                 self.nulls.append(value.is_some());
             }
             Some((width, turned)) => {
+                self.has_empty |= value.is_some_and(<[u8]>::is_empty);
                 let value = value.filter(|value| !value.is_empty());
                 let fits = value.filter(|value| value.len() == width);
                 self.odd |= value.is_some() && fits.is_none();

@@ -1,6 +1,6 @@
 //! Collects rows into a record batch: by column from blocks, or row by row from merged partitions.
 
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -10,14 +10,10 @@ use bytes::Bytes;
 use crate::model::CellRef;
 use crate::model::codec::Malformed;
 use crate::model::view::{PartitionView, RowView};
-use crate::scan::batch_request::{BatchRequest, ScanColumn};
+use crate::scan::batch_request::{BATCH_BYTES_MAX, BatchRequest, ScanColumn};
 use crate::scan::batches::{ColumnOut, ColumnType, ElementsOut};
 use crate::scan::file_source::Position;
 use crate::table::columnar::Block;
-
-/// A batch is closed when its columns have this many bytes together, whatever number of rows was
-/// requested. A query has about ten batches of a core in flight, which no account counts.
-const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes that a column reserves for a row, at most, without texts: a number, or its end.
 const ROW_BYTES_RESERVED: usize = 8;
@@ -41,6 +37,20 @@ pub(crate) struct Gather {
     /// Indexes in the request of the other columns.
     others: Vec<usize>,
     rows: usize,
+    visited: Visited,
+}
+
+/// Rows that a scan has visited since they were last taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Visited {
+    /// Rows, dead or alive. Those outside of the request's bounds may be among them.
+    pub rows: u64,
+    /// Dead rows within the bounds: tombstones, and rows of which everything has expired.
+    pub dead: u64,
+    /// Bytes of the columns of the batches.
+    pub bytes: u64,
+    /// True if a number without bytes became null in a batch: the column's type has no such value.
+    pub has_empty: bool,
 }
 
 #[derive(Debug)]
@@ -92,6 +102,10 @@ impl Out {
         out.end_row();
     }
 
+    fn has_empty(&self) -> bool {
+        matches!(self, Out::Cells(out) if out.has_empty())
+    }
+
     fn finish(self) -> Option<ArrayRef> {
         match self {
             Out::Cells(out) => out.finish(),
@@ -112,7 +126,13 @@ impl Gather {
         }
         cells.sort_unstable();
         let schema = Arc::new(Schema::new(fields));
-        Gather { request, schema, now_s, out: Vec::new(), cells, others, rows: 0 }
+        let visited = Visited::default();
+        Gather { request, schema, now_s, out: Vec::new(), cells, others, rows: 0, visited }
+    }
+
+    /// Returns what was visited since the last call.
+    pub(crate) fn take_visited(&mut self) -> Visited {
+        std::mem::take(&mut self.visited)
     }
 
     pub(crate) fn schema(&self) -> &SchemaRef {
@@ -125,7 +145,7 @@ impl Gather {
 
     /// Returns true if the batch is full.
     pub(crate) fn is_full(&self) -> bool {
-        self.rows >= self.request.rows.max(1) || self.bytes() >= BATCH_BYTES_MAX
+        self.rows >= self.request.rows.max(1) || self.bytes() >= self.request.bytes
     }
 
     /// Returns the bytes of the batch so far, without those that were reserved for more rows.
@@ -139,6 +159,7 @@ impl Gather {
             return Ok(());
         }
         let rows = block.rows_of(parts.start)?.start..block.rows_of(parts.end - 1)?.end;
+        self.visited.rows += rows.len() as u64;
         self.start();
         let mut from = rows.start;
         while from < rows.end {
@@ -149,6 +170,7 @@ impl Gather {
                 while to < rows.end && block.is_alive(to, self.now_s, |column| self.request.counts(column))? {
                     to += 1;
                 }
+                self.visited.dead += u64::from(to < rows.end && self.is_dead(block, to)?);
             }
             if to > from {
                 self.append_run(block, parts.clone(), from..to)?;
@@ -157,6 +179,16 @@ impl Gather {
             from = to + 1;
         }
         Ok(())
+    }
+
+    /// Returns true if a row that is not alive has not even cells of columns that do not count, and
+    /// is within the request's bounds.
+    fn is_dead(&self, block: &Block, row: usize) -> Result<bool, Malformed> {
+        if self.request.known.is_some() && block.is_alive(row, self.now_s, |_| true)? {
+            return Ok(false);
+        }
+        let is_inside = |key: &[u8]| RangeBounds::<[u8]>::contains(&self.request.clustering(), key);
+        Ok(!self.request.is_bounded() || block.clustering()?.with(row, is_inside))
     }
 
     /// Appends rows that are all alive.
@@ -228,6 +260,8 @@ impl Gather {
         let mut visited = 0;
         while let Some((clustering, row)) = rows.next_placed() {
             visited += 1;
+            self.visited.rows += 1;
+            self.visited.dead += u64::from(row.is_none());
             let is_there = |row: &RowView| {
                 self.request.known.is_none()
                     || row.liveness().is_some()
@@ -292,6 +326,8 @@ impl Gather {
     /// Returns the batch. An error describes the damage.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, String> {
         let rows = std::mem::take(&mut self.rows);
+        self.visited.bytes += self.bytes() as u64;
+        self.visited.has_empty |= self.out.iter().any(Out::has_empty);
         let arrays: Option<Vec<ArrayRef>> =
             std::mem::take(&mut self.out).into_iter().map(Out::finish).collect();
         let odd = "a value in it or in another file of the table is not UTF-8 or does not have the length of its type";
