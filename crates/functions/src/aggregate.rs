@@ -8,6 +8,7 @@
 //! the rows.
 
 mod average;
+mod by_column;
 
 use std::cmp::Ordering;
 
@@ -83,6 +84,33 @@ impl Aggregate {
         Aggregate { name: name.to_owned(), arguments: vec![ty.clone()], result }
     }
 
+    /// Returns true if the order of the rows can change the result. Floating-point sums and
+    /// averages of decimals are rounded with each row. A sum of decimals can overflow on the way.
+    /// Of equal values with different bytes the first one is kept.
+    pub fn depends_on_order(&self) -> bool {
+        use CqlType as T;
+        match &self.name[..] {
+            "sum" | "avg" => matches!(self.result.thawed(), T::Float | T::Double | T::Decimal),
+            "min" | "max" => !matches!(
+                self.result.thawed(),
+                T::TinyInt
+                    | T::SmallInt
+                    | T::Int
+                    | T::BigInt
+                    | T::Counter
+                    | T::Date
+                    | T::Time
+                    | T::Timestamp
+                    | T::Ascii
+                    | T::Text
+                    | T::Blob
+                    | T::Uuid
+                    | T::Inet
+            ),
+            _ => false,
+        }
+    }
+
     /// Returns the state before the first row.
     pub fn start(&self) -> State {
         let ty = self.result.thawed();
@@ -105,14 +133,14 @@ impl Aggregate {
 }
 
 /// State of an aggregate over some rows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct State {
     /// Type of the result, without `frozen<>`.
     ty: CqlType,
     sum: Sum,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Sum {
     /// Number of rows.
     Rows(i64),

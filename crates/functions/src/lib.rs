@@ -1,5 +1,6 @@
 //! Native functions, casts, arithmetic and aggregates of Cassandra 5.0, by value: serialized bytes
-//! in, serialized bytes out. Knows no tables, no engine and no syntax trees.
+//! in, serialized bytes out. Aggregates also take whole columns. Knows no tables, no engine and no
+//! syntax trees.
 //!
 //! A statement resolves each call once, at PREPARE: names and types of arguments select one
 //! function with a result type. Executions call it with values. A null is `None`. Argument values
@@ -17,6 +18,7 @@ mod call;
 mod cast;
 mod catalog;
 mod collection;
+mod column;
 mod decimal;
 mod error;
 mod function;
@@ -34,6 +36,7 @@ pub use aggregate::{Aggregate, State};
 pub use argument::{Argument, Context, Fit};
 pub use arithmetic::{arithmetic, negate};
 pub use cast::cast;
+pub use column::Column;
 pub use error::FunctionError;
 pub use function::Function;
 pub use operator::Operator;
