@@ -29,7 +29,7 @@ pub(crate) enum Leaf {
     Show(Show),
     /// Write times or times to live of elements and fields.
     Times(Box<Times>),
-    /// Value of the first row of a group, by number.
+    /// Value of the first row of a group, or of a row of a batch of columns, by number.
     First(usize),
     /// Result of an aggregate over a group, by number.
     Total(usize),

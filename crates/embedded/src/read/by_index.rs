@@ -12,24 +12,18 @@ use schema::TableDef;
 use storage::{Shard, TableId};
 
 use crate::Embedded;
+use crate::bind::expression::groups::OpenGroup;
 use crate::bind::slice::is_in;
 use crate::index::cursor::{Cursor, Filled, Probe};
 use crate::index::entry::{Entry, Place};
 use crate::index::stale::Reported;
 use crate::read::chunk::{Chunk, Ends};
 use crate::read::paging::Position;
-use crate::read::partition::{PartitionRead, Slice};
+use crate::read::partition::{PartitionKey, PartitionRead, Slice};
 use crate::read::scan::{PARTITION_UNITS, PORTION_PARTITIONS_MAX, PartitionRows, Portion, Scan};
 
 /// Entries that one portion of a scan looks at, at most. It ends then without rows.
 const PORTION_ENTRIES_MAX: usize = 5000;
-
-/// A partition, by its token and key.
-#[derive(Clone, Copy)]
-pub(super) struct PartitionKey<'a> {
-    pub(super) token: i64,
-    pub(super) key: &'a Bytes,
-}
 
 impl Embedded {
     /// Ends a read by an index, and has the reported entries checked.
@@ -134,7 +128,8 @@ impl Slice {
 }
 
 impl Scan {
-    /// Reads partitions of one core that the index names, after `start`.
+    /// Reads partitions of one core that the index names, after `start`. `group` has the rows
+    /// before.
     pub(super) async fn portion_by_index(
         &self,
         shard: &Rc<Shard>,
@@ -142,9 +137,10 @@ impl Scan {
         start: Position,
         rows_max: u32,
         bytes_max: usize,
+        group: Option<OpenGroup>,
     ) -> Result<Portion, Error> {
         let rows = ResultRows::new(Arc::from([]));
-        let mut chunk = Chunk::new(rows, rows_max, bytes_max, Ends::Portion);
+        let mut chunk = Chunk { group, ..Chunk::new(rows, rows_max, bytes_max, Ends::Portion) };
         let mut partitions = VecDeque::new();
         let slice = Slice { reads: Arc::default(), ..self.slice.clone() };
         let after = start.key.as_ref().map(|key| Place { token: start.token, key, row: None });
@@ -196,7 +192,7 @@ impl Scan {
             Filled::Entries => {}
             Filled::Paused(token) => next = Position::after(token, Bytes::new()),
             Filled::Many(tokens) if read_partitions == 0 => {
-                return self.portion_of(shard, tokens, next, rows_max, bytes_max).await;
+                return self.portion_of(shard, tokens, next, rows_max, bytes_max, chunk.group).await;
             }
             // The next portion finds it first.
             Filled::Many(_) => {}

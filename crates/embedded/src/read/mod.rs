@@ -1,5 +1,6 @@
 //! Running a SELECT.
 
+mod by_column;
 pub(crate) mod by_index;
 mod by_view;
 pub(crate) mod chunk;

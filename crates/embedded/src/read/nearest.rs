@@ -32,7 +32,7 @@ use crate::read::chunk::{Chunk, Ends};
 use crate::read::nearness::{Candidate, Nearness};
 use crate::read::paging::Position;
 use crate::read::partition::{PartitionRead, Slice};
-use crate::read::scan::{PORTION_BYTES_MAX, Scan};
+use crate::read::scan::{Carried, PORTION_BYTES_MAX, Scan};
 
 /// Rows that each core returns beyond the LIMIT: some may be deleted before they are shown.
 const SPARE: usize = 4;
@@ -159,8 +159,9 @@ impl Scan {
         let scan = Scan { slice, tokens: self.tokens.clone() };
         let mut start = Position::default();
         for _ in 0..portions_max {
-            let portion = scan.portion(&engine.shard, start, PORTION_ROWS_MAX, PORTION_BYTES_MAX).await?;
-            match portion.next {
+            let portion =
+                scan.portion(&engine.shard, start, PORTION_ROWS_MAX, PORTION_BYTES_MAX, Carried::default());
+            match portion.await?.next {
                 Some(next) => start = next,
                 None => return Ok(Some(nearness.finish().await)),
             }

@@ -17,7 +17,7 @@ use crate::bind::slice::{Range, is_in};
 use crate::heavy_lane::heavy;
 use crate::index::cursor::Probe;
 use crate::index::view::ViewSource;
-use crate::read::by_index::PartitionKey;
+use crate::read::by_column::{ColumnScan, PARTITION_ROWS, Stopped};
 use crate::read::chunk::Chunk;
 use crate::read::nearness::Nearness;
 use crate::read::row_answer::{self, units_of_row};
@@ -63,6 +63,13 @@ pub(crate) struct Slice {
     pub(crate) view: Option<Arc<ViewSource>>,
     /// Comparison of the rows with a vector.
     pub(crate) nearest: Option<Arc<Nearness>>,
+}
+
+/// A partition, by its token and key.
+#[derive(Clone, Copy)]
+pub(super) struct PartitionKey<'a> {
+    pub(super) token: i64,
+    pub(super) key: &'a Bytes,
 }
 
 /// Partition that is being read in chunks.
@@ -153,6 +160,7 @@ impl Slice {
     ) -> Result<Option<bool>, Error> {
         let table = TableId(self.def.data_id().as_u128());
         let PartitionRead { head, found } = part;
+        let (mut by_row, mut may_try_columns) = (0, true);
         for &(start, end) in ranges {
             let (start, end) = (start.map(Bytes::copy_from_slice), end.map(Bytes::copy_from_slice));
             // Request one row more than fits, to find out if there are more.
@@ -176,6 +184,14 @@ impl Slice {
                 if let Some(whole) = self.rows(open, rows, found, chunk).await? {
                     return Ok(Some(whole));
                 }
+                by_row += sliced.view.stored();
+                let is_long = by_row >= PARTITION_ROWS && *found;
+                if let Some(last) = sliced.next.as_ref().filter(|_| is_long && may_try_columns) {
+                    may_try_columns = false;
+                    if self.rest_by_column(shard, PartitionKey { token, key }, last, chunk).await? {
+                        return Ok(Some(true));
+                    }
+                }
                 match sliced.next {
                     // If most rows are dead, a small LIMIT would request the rest two rows at a
                     // time.
@@ -192,6 +208,30 @@ impl Slice {
             }
         }
         Ok(None)
+    }
+
+    /// Reads the rest of a partition behind a row by column. Returns false if it is to be read by
+    /// row.
+    async fn rest_by_column(
+        &self,
+        shard: &Rc<Shard>,
+        partition: PartitionKey<'_>,
+        last: &Bytes,
+        chunk: &mut Chunk,
+    ) -> Result<bool, Error> {
+        let columns = ColumnScan::of_partition(self, shard, partition, last, chunk.group.as_ref());
+        let Some(mut columns) = columns else { return Ok(false) };
+        loop {
+            let (next, stopped) = columns.portion(chunk).await?;
+            match stopped {
+                Stopped::Portion => columns = next,
+                Stopped::Unfit => return Ok(false),
+                Stopped::End => {
+                    chunk.group = Some(next.into_group());
+                    return Ok(true);
+                }
+            }
+        }
     }
 
     /// Reads one partition as [`Slice::one`] does, from any core.

@@ -1,6 +1,9 @@
 //! Scans of many partitions. Every core reads its own partitions, a portion at a time. The
 //! portions are merged in token order, which does not depend on the number of cores. Clients rely
 //! on this order when they page with `token(…)` themselves.
+//!
+//! The states of aggregates over all rows stay with their core between portions, and are merged at
+//! the end. So on one core rows are added in token order, as in Cassandra.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -12,6 +15,7 @@ use engine::{Cells, Error, ResultRows};
 use storage::{Shard, TableId};
 
 use crate::bind::expression::groups::OpenGroup;
+use crate::read::by_column::{ColumnScan, Stopped};
 use crate::read::chunk::{Chunk, Ends};
 use crate::read::paging::Position;
 use crate::read::partition::{PartitionRead, Slice};
@@ -58,10 +62,18 @@ pub(super) struct PartitionRows {
 pub(super) struct Portion {
     cells: Cells,
     partitions: VecDeque<PartitionRows>,
-    /// Group of all rows, if the query has one.
-    group: Option<OpenGroup>,
+    carried: Carried,
     /// Position to continue from; `None` at the end.
     pub(super) next: Option<Position>,
+}
+
+/// State of one core between its portions.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// Group of all rows so far, if the query has one.
+    group: Option<OpenGroup>,
+    /// Scan by column in progress, which has the group.
+    columns: Option<Box<ColumnScan>>,
 }
 
 /// One core's part in a merge.
@@ -90,7 +102,7 @@ impl Scan {
         let portion = || Portion {
             cells: Cells::default(),
             partitions: VecDeque::new(),
-            group: None,
+            carried: Carried::default(),
             next: next.clone(),
         };
         let source = |core| ScanSource { core, portion: portion(), merged: 0 };
@@ -107,7 +119,12 @@ impl Scan {
             self.refill(&mut sources, chunk).await?;
             let heads = sources.iter_mut().filter(|source| !source.portion.partitions.is_empty());
             let first = heads.min_by(|a, b| a.head().cmp(&b.head()));
-            let Some(source) = first else { return Ok(None) };
+            let Some(source) = first else {
+                for source in &mut sources {
+                    OpenGroup::merge(&mut chunk.group, source.portion.carried.group.take())?;
+                }
+                return Ok(None);
+            };
             let piece = source.portion.partitions.pop_front().expect("the source has rows");
             let from = std::mem::replace(&mut source.merged, piece.end);
             if piece.whole && piece.rows <= chunk.left {
@@ -147,9 +164,10 @@ impl Scan {
             for source in sources.iter_mut().filter(|source| source.portion.partitions.is_empty()) {
                 let Some(start) = source.portion.next.take() else { continue };
                 let (scan, core) = (self.clone(), source.core);
+                let carried = std::mem::take(&mut source.portion.carried);
                 engine::note(|| format!("Scanning on core {core}, at most {rows_max} rows"));
                 let read = move || async move {
-                    scan.portion(&Embedded::local().shard, start, rows_max, bytes_max).await
+                    scan.portion(&Embedded::local().shard, start, rows_max, bytes_max, carried).await
                 };
                 reads.push((source, lanes::spawn(lanes::current_group(), lanes::call(core, read))));
             }
@@ -159,27 +177,57 @@ impl Scan {
             }
             for (source, task) in reads {
                 (source.portion, source.merged) = (task.await?, 0);
-                OpenGroup::merge(&mut chunk.group, source.portion.group.take())?;
             }
         }
     }
 
-    /// Reads partitions of one core, after `start`.
+    /// Reads partitions of one core, after `start`. `carried` comes from its last portion.
     pub(super) async fn portion(
         &self,
         shard: &Rc<Shard>,
         start: Position,
         rows_max: u32,
         bytes_max: usize,
+        carried: Carried,
     ) -> Result<Portion, Error> {
         if let Some(probe) = &self.slice.probe {
-            return self.portion_by_index(shard, probe, start, rows_max, bytes_max).await;
+            return self.portion_by_index(shard, probe, start, rows_max, bytes_max, carried.group).await;
         }
-        self.portion_of(shard, self.tokens.clone(), start, rows_max, bytes_max).await
+        let columns = match carried.columns {
+            None if start.key.is_none() => ColumnScan::of_core(self, shard),
+            columns => columns,
+        };
+        if let Some(columns) = columns
+            && let Some(portion) = self.portion_by_column(&start, columns).await?
+        {
+            return Ok(portion);
+        }
+        self.portion_of(shard, self.tokens.clone(), start, rows_max, bytes_max, carried.group).await
+    }
+
+    /// Adds some batches of columns to the group of all rows. `None`: columns cannot hold the rows
+    /// of this core, so that they must be read one by one from `start`, where the scan has begun.
+    async fn portion_by_column(
+        &self,
+        start: &Position,
+        columns: Box<ColumnScan>,
+    ) -> Result<Option<Portion>, Error> {
+        let mut chunk = Chunk::new(ResultRows::new(Arc::from([])), 0, 0, Ends::Portion);
+        let (columns, stopped) = columns.portion(&mut chunk).await?;
+        let mut portion = Portion::of(chunk, VecDeque::new(), None);
+        match stopped {
+            Stopped::Unfit => return Ok(None),
+            Stopped::End => portion.carried.group = Some(columns.into_group()),
+            Stopped::Portion => {
+                portion.carried.columns = Some(columns);
+                portion.next = Some(start.clone());
+            }
+        }
+        Ok(Some(portion))
     }
 
     /// Reads partitions of one core with these tokens, which are all or the next ones, after
-    /// `start`.
+    /// `start`. `group` has the rows before.
     pub(super) async fn portion_of(
         &self,
         shard: &Rc<Shard>,
@@ -187,9 +235,10 @@ impl Scan {
         start: Position,
         rows_max: u32,
         bytes_max: usize,
+        group: Option<OpenGroup>,
     ) -> Result<Portion, Error> {
         let rows = ResultRows::new(Arc::from([]));
-        let mut chunk = Chunk::new(rows, rows_max, bytes_max, Ends::Portion);
+        let mut chunk = Chunk { group, ..Chunk::new(rows, rows_max, bytes_max, Ends::Portion) };
         let mut partitions = VecDeque::new();
         let table = TableId(self.slice.def.data_id().as_u128());
         let after = start.key.clone().map(|key| (start.token, key));
@@ -242,7 +291,8 @@ impl Scan {
 
 impl Portion {
     pub(super) fn of(chunk: Chunk, partitions: VecDeque<PartitionRows>, next: Option<Position>) -> Portion {
-        Portion { cells: chunk.rows.cells, partitions, group: chunk.group, next }
+        let carried = Carried { group: chunk.group, columns: None };
+        Portion { cells: chunk.rows.cells, partitions, carried, next }
     }
 }
 

@@ -96,7 +96,7 @@ fn source(def: &TableDef, column: &ColumnDef) -> (ScanColumn, Method) {
 }
 
 /// Returns the Arrow type of values that differ from Arrow's layout only in byte order.
-fn plain_type(ty: &CqlType) -> Option<ColumnType> {
+pub(crate) fn plain_type(ty: &CqlType) -> Option<ColumnType> {
     Some(match ty.thawed() {
         CqlType::Boolean => ColumnType::Boolean,
         CqlType::TinyInt => ColumnType::Int8,

@@ -1,9 +1,10 @@
 //! Columnar scans compared with SELECT: the same rows on any number of cores, from memory and from
-//! files, for any columns and filters.
+//! files, for any columns and filters. Aggregates by column compared with those by row.
 //!
 //! A failure prints its seed. `FAIRLANE_SEED=<seed> cargo test --release -p embedded --test
 //! columns` replays it.
 
+mod aggregates;
 mod server;
 mod writes;
 

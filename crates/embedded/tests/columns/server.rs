@@ -6,13 +6,19 @@ use std::sync::Arc;
 use arrow_array::{Array, RecordBatch};
 use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT};
 use engine::scan::{Filter, TableScan};
-use engine::{Engine, ParsedTree, Request, StatementOutcome};
+use engine::{Engine, Execution, ParsedTree, Request, StatementOutcome};
 use lanes::{Group, Lanes};
 use schema::TableDef;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, engine};
 
 /// Serialized cells of a row.
 pub(crate) type Row = Vec<Option<Vec<u8>>>;
+
+/// Result of a query of one row, with the bytes of rows that were read for it.
+pub(crate) struct One {
+    pub(crate) row: Result<Row, String>,
+    pub(crate) bytes_read: u64,
+}
 
 pub(crate) struct Server {
     lanes: Lanes,
@@ -65,6 +71,28 @@ impl Server {
                 };
             }
             last
+        })
+    }
+
+    /// Runs a query of one row.
+    pub(crate) fn one(&self, text: &str) -> One {
+        let text = text.to_owned();
+        self.lanes.block_on(0, Group::DEFAULT, move || async move {
+            let engine = engine();
+            let statement = Arc::new(ParsedTree::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}")));
+            let plan = engine.prepare(statement, Some("ks")).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let Execution::Reading { later, reads, .. } = engine.execute(&plan, &Request::EMPTY) else {
+                panic!("{text}: the result is there at once");
+            };
+            let row = match later.await {
+                Ok(StatementOutcome::Rows(rows)) => {
+                    let [row] = &rows.decoded()[..] else { panic!("{text}: {} rows", rows.count) };
+                    Ok(row.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect())
+                }
+                Ok(other) => panic!("{text}: {other:?}"),
+                Err(error) => Err(error.to_string()),
+            };
+            One { row, bytes_read: reads.bytes() }
         })
     }
 

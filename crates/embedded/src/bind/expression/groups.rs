@@ -8,6 +8,7 @@
 //!
 //! Groups of a `GROUP BY` are inside of one partition. The core that owns it opens and closes them.
 //! A group of all rows is never closed by a core: the coordinator merges the states of all cores.
+//! Long scans add whole columns to its states (`read/by_column.rs`).
 //! A group in memory is as large as its first row, at most `engine::ROW_BYTES_MAX`, and a state of
 //! bounded size for each aggregate.
 
@@ -56,7 +57,7 @@ pub(crate) struct Groups {
 }
 
 /// Group whose rows are being read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OpenGroup {
     /// Token and key of the partition of its first row.
     partition: (i64, Bytes),
@@ -65,7 +66,7 @@ pub(crate) struct OpenGroup {
     /// Bytes that rows of the group have in common.
     identity: Vec<u8>,
     firsts: Vec<Option<Vec<u8>>>,
-    states: Vec<State>,
+    pub(crate) states: Vec<State>,
 }
 
 /// Closed group.
@@ -220,13 +221,18 @@ impl Groups {
 
     /// Returns the row of all rows of a query, if there are some.
     pub(crate) fn close_all(&self, group: Option<OpenGroup>) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        self.close(group.unwrap_or_else(|| OpenGroup {
+        self.close(group.unwrap_or_else(|| self.without_rows()))
+    }
+
+    /// Returns the group of all rows of a query before the first one.
+    pub(crate) fn without_rows(&self) -> OpenGroup {
+        OpenGroup {
             partition: (0, Bytes::new()),
             clustering: Bytes::new(),
             identity: Vec::new(),
             firsts: vec![None; self.firsts.shown.len()],
             states: self.states(),
-        }))
+        }
     }
 }
 
