@@ -6,10 +6,14 @@
 //! heavy lane, and puts it behind a lock: changes need `&mut`.
 //!
 //! ```text
-//! place ──keys──▶ number of the node ──usearch──▶ vector, neighbours
-//!   ▲                     │
-//!   └──────places─────────┘
+//! place ──nodes──▶ number of the node ──usearch──▶ vector, neighbours
+//!   ▲                      │
+//!   └───────places─────────┘
 //! ```
+//!
+//! A graph can be saved as the bytes of a file, and loaded (`saved.rs`). The caller then scans its
+//! rows: [`Graph::put`] skips a place that has the same vector, and [`Graph::unmet`] names the
+//! places that the scan did not meet. So the saved graph may be of any age.
 //!
 //! **Bounds.** Memory is counted ([`Graph::bytes`]), and the caller stops at its limit. A change or
 //! a search visits a number of nodes that grows with the logarithm of the graph's size.
@@ -22,6 +26,10 @@ use std::fmt;
 
 use bytes::Bytes;
 use usearch::{Index, IndexOptions, MetricKind, ScalarKind};
+
+mod saved;
+
+pub use saved::{OWNER_BYTES, Owner, is_saved};
 
 /// Neighbours of a node, as in Cassandra's indexes (`maximum_node_connections`).
 const CONNECTIVITY: usize = 16;
@@ -41,6 +49,9 @@ const NODES_FIRST: usize = 64;
 
 /// Bytes of a node besides its vector, its links and its place: entries of two maps.
 const NODE_BYTES: usize = 160;
+
+/// Bytes of a slot of the library: pointers to node and vector, a lock, the entry of a map.
+const SLOT_BYTES: usize = 40;
 
 /// Measure of the nearness of two vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,15 +118,24 @@ pub struct Found {
     pub similarity: f32,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    number: u64,
+    /// Last scan that met the place.
+    scan: u32,
+}
+
 /// Vectors by place, with a graph over them.
 pub struct Graph {
     index: Index,
     measure: Measure,
     dimension: usize,
-    /// Number of the node of each place. Numbers are not used again.
-    keys: HashMap<Bytes, u64>,
+    nodes: HashMap<Bytes, Node>,
     places: HashMap<u64, Bytes>,
+    /// Number of the next node. Numbers are not used again.
     next: u64,
+    /// Number of the last scan.
+    scan: u32,
     /// Slots of the library that were used so far, and those of them that are free again.
     slots: usize,
     free: usize,
@@ -128,7 +148,24 @@ impl Graph {
     /// # Errors
     /// Fails without memory.
     pub fn new(dimension: usize, measure: Measure) -> Result<Graph, GraphError> {
-        let index = Index::new(&IndexOptions {
+        let index = Graph::index(dimension, measure)?;
+        index.reserve_capacity_and_threads(NODES_FIRST, THREADS).map_err(failed)?;
+        Ok(Graph {
+            index,
+            measure,
+            dimension,
+            nodes: HashMap::new(),
+            places: HashMap::new(),
+            next: 0,
+            scan: 0,
+            slots: 0,
+            free: 0,
+            place_bytes: 0,
+        })
+    }
+
+    fn index(dimension: usize, measure: Measure) -> Result<Index, GraphError> {
+        let options = IndexOptions {
             dimensions: dimension,
             metric: measure.kind(),
             quantization: ScalarKind::F32,
@@ -136,46 +173,39 @@ impl Graph {
             expansion_add: measure.candidates(CANDIDATES_INSERTING),
             expansion_search: measure.candidates(CANDIDATES_SEARCHING),
             multi: false,
-        })
-        .map_err(failed)?;
-        index.reserve_capacity_and_threads(NODES_FIRST, THREADS).map_err(failed)?;
-        Ok(Graph {
-            index,
-            measure,
-            dimension,
-            keys: HashMap::new(),
-            places: HashMap::new(),
-            next: 0,
-            slots: 0,
-            free: 0,
-            place_bytes: 0,
-        })
+        };
+        Index::new(&options).map_err(failed)
     }
 
     /// Returns the number of places.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.nodes.len()
     }
 
     /// Returns true without places.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.nodes.is_empty()
     }
 
-    /// Returns the memory that it holds, in bytes.
+    /// Returns the memory that it holds, in bytes. The library reserves address space for vectors
+    /// and links in chunks that double, 16 MiB at first: counts what is used of it.
     pub fn bytes(&self) -> usize {
-        self.index.memory_usage() + self.place_bytes + self.keys.len() * NODE_BYTES
+        let stats = self.index.memory_stats();
+        let reserved = stats.graph_reserved + stats.vectors_reserved;
+        let used = (stats.graph_allocated + stats.vectors_allocated).saturating_sub(reserved);
+        used + self.index.capacity() * SLOT_BYTES + self.place_bytes + self.nodes.len() * NODE_BYTES
     }
 
-    /// Gives a place a vector, instead of the one that it had.
+    /// Gives a place a vector, instead of the one that it had. Returns false if it was the same.
     ///
     /// # Errors
     /// Fails for a vector of another dimension, and without memory. The place has no vector then.
-    pub fn put(&mut self, place: &Bytes, vector: &[f32]) -> Result<(), GraphError> {
-        if let Some(key) = self.keys.get(place) {
+    pub fn put(&mut self, place: &Bytes, vector: &[f32]) -> Result<bool, GraphError> {
+        if let Some(node) = self.nodes.get_mut(place) {
             let mut known = vec![0.0; self.dimension];
-            if self.index.get(*key, &mut known).map_err(failed)? == 1 && known == vector {
-                return Ok(());
+            if self.index.get(node.number, &mut known).map_err(failed)? == 1 && known == vector {
+                node.scan = self.scan;
+                return Ok(false);
             }
             self.remove(place)?;
         }
@@ -183,8 +213,8 @@ impl Graph {
             let more = self.index.capacity().max(NODES_FIRST) * 2;
             self.index.reserve_capacity_and_threads(more, THREADS).map_err(failed)?;
         }
-        let key = self.next;
-        self.index.add(key, vector).map_err(failed)?;
+        let number = self.next;
+        self.index.add(number, vector).map_err(failed)?;
         self.next += 1;
         match self.free {
             0 => self.slots += 1,
@@ -193,23 +223,34 @@ impl Graph {
         // A copy: the place may be a slice of a larger buffer.
         let place = Bytes::copy_from_slice(place);
         self.place_bytes += place.len();
-        self.places.insert(key, place.clone());
-        self.keys.insert(place, key);
-        Ok(())
+        self.places.insert(number, place.clone());
+        self.nodes.insert(place, Node { number, scan: self.scan });
+        Ok(true)
     }
 
-    /// Removes a place, if it is there.
+    /// Removes a place. Returns false if it is not there.
     ///
     /// # Errors
     /// Fails without memory.
-    pub fn remove(&mut self, place: &[u8]) -> Result<(), GraphError> {
-        let Some(key) = self.keys.get(place) else { return Ok(()) };
-        self.index.remove(*key).map_err(failed)?;
-        self.places.remove(key);
-        self.keys.remove(place);
+    pub fn remove(&mut self, place: &[u8]) -> Result<bool, GraphError> {
+        let Some(node) = self.nodes.get(place) else { return Ok(false) };
+        self.index.remove(node.number).map_err(failed)?;
+        self.places.remove(&node.number);
+        self.nodes.remove(place);
         self.place_bytes -= place.len();
         self.free += 1;
-        Ok(())
+        Ok(true)
+    }
+
+    /// Begins a scan of all rows: no place has been met.
+    pub fn begin_scan(&mut self) {
+        self.scan = self.scan.wrapping_add(1);
+    }
+
+    /// Returns the places without a [`Graph::put`] since the scan began.
+    pub fn unmet(&self) -> Vec<Bytes> {
+        let unmet = self.nodes.iter().filter(|(_, node)| node.scan != self.scan);
+        unmet.map(|(place, _)| place.clone()).collect()
     }
 
     /// Returns the places with the `count` vectors nearest to a vector, about, the nearest first.

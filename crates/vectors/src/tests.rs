@@ -1,8 +1,9 @@
-//! Graphs compared with exact search.
+//! Graphs compared with exact search, and saved graphs with those that were saved.
 
 use bytes::Bytes;
 use testkit::Random;
 
+use super::saved::FACTS_BYTES;
 use super::*;
 
 const DIMENSION: usize = 24;
@@ -74,8 +75,8 @@ fn replaced_and_removed_places_are_not_found() {
     let mut graph = graph_of(Measure::Euclidean, &vectors);
     let bytes = graph.bytes();
     for at in (0..400).step_by(2) {
-        graph.remove(&place(at)).unwrap();
-        graph.remove(&place(at)).unwrap();
+        assert!(graph.remove(&place(at)).unwrap());
+        assert!(!graph.remove(&place(at)).unwrap());
     }
     for at in (1..400).step_by(4) {
         graph.put(&place(at), &vectors[at - 1]).unwrap();
@@ -121,4 +122,105 @@ fn vectors_of_another_dimension_are_errors() {
     assert!(graph.put(&place(1), &[1.0]).is_err());
     assert!(graph.nearest(&[1.0], 1).is_err());
     assert_eq!(graph.nearest(&[1.0, 0.0, 0.0], 5).unwrap().len(), 1);
+}
+
+const OWNER: Owner = [7; OWNER_BYTES];
+
+fn load(file: &[u8]) -> Result<Graph, GraphError> {
+    Graph::load(file, &OWNER, DIMENSION, Measure::Euclidean)
+}
+
+/// Returns a graph of which a quarter of the places were removed.
+fn with_holes(random: &mut Random, count: usize) -> (Graph, Vec<Vec<f32>>) {
+    let vectors = clustered(random, count);
+    let mut graph = graph_of(Measure::Euclidean, &vectors);
+    for at in (0..count).step_by(4) {
+        assert!(graph.remove(&place(at)).unwrap());
+    }
+    (graph, vectors)
+}
+
+#[test]
+fn loaded_graph_answers_and_grows_as_the_saved_one() {
+    let mut random = Random::new(10);
+    let (mut saved, vectors) = with_holes(&mut random, 600);
+    let queries = clustered(&mut random, 20);
+    let mut loaded = load(&saved.save(&OWNER).unwrap()).unwrap();
+    assert_eq!(loaded.len(), 450);
+    for query in &queries {
+        assert_eq!(loaded.nearest(query, 20).unwrap(), saved.nearest(query, 20).unwrap());
+    }
+    for graph in [&mut saved, &mut loaded] {
+        // The first fill free slots, the others need more.
+        for at in 0..1200 {
+            assert!(graph.put(&place(at), &vectors[at / 2]).unwrap(), "{at}");
+        }
+        let mut hits = 0;
+        for (at, vector) in vectors.iter().enumerate() {
+            let found = graph.nearest(vector, 2).unwrap();
+            hits += found.iter().filter(|f| f.place == place(2 * at) || f.place == place(2 * at + 1)).count();
+        }
+        assert!(hits >= 1190, "{hits} of 1200 found");
+    }
+    let (own, other) = (loaded.bytes(), saved.bytes());
+    assert!(own < other * 2 && other < own * 2, "{own} and {other} bytes");
+    // A loaded graph can be saved.
+    let again = load(&loaded.save(&OWNER).unwrap()).unwrap();
+    assert_eq!(again.nearest(&queries[0], 20).unwrap(), loaded.nearest(&queries[0], 20).unwrap());
+}
+
+#[test]
+fn scan_of_a_loaded_graph_tells_what_has_changed() {
+    let (saved, vectors) = with_holes(&mut Random::new(11), 100);
+    let mut graph = load(&saved.save(&OWNER).unwrap()).unwrap();
+    for _ in 0..2 {
+        graph.begin_scan();
+        assert_eq!(graph.unmet().len(), graph.len());
+    }
+    for at in 10..100 {
+        let new_at = if at == 50 { 51 } else { at };
+        let inserts = at % 4 == 0 || at == 50;
+        assert_eq!(graph.put(&place(at), &vectors[new_at]).unwrap(), inserts, "{at}");
+    }
+    let mut unmet = graph.unmet();
+    unmet.sort();
+    assert_eq!(unmet, [1, 2, 3, 5, 6, 7, 9].map(place));
+    assert_eq!(graph.nearest(&vectors[51], 2).unwrap()[1].similarity, 1.0, "50 has the vector of 51");
+}
+
+#[test]
+fn every_damaged_byte_of_a_file_is_noticed() {
+    let (graph, _) = with_holes(&mut Random::new(12), 8);
+    let file = graph.save(&OWNER).unwrap();
+    assert!(load(&file).is_ok() && is_saved(&file));
+    for at in 0..file.len() {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x10;
+        assert!(load(&damaged).is_err(), "byte {at}");
+        assert_eq!(is_saved(&damaged), at >= 8);
+        assert!(load(&file[..at]).is_err(), "cut at {at}");
+    }
+    let longer = [&file[..], &[0]].concat();
+    assert!(load(&longer).is_err());
+}
+
+#[test]
+fn file_of_another_graph_is_not_loaded() {
+    let (graph, _) = with_holes(&mut Random::new(13), 8);
+    let file = graph.save(&OWNER).unwrap();
+    let mut other = OWNER;
+    other[31] ^= 1;
+    assert!(Graph::load(&file, &other, DIMENSION, Measure::Euclidean).is_err());
+    assert!(Graph::load(&file, &OWNER, DIMENSION - 1, Measure::Euclidean).is_err());
+    assert!(Graph::load(&file, &OWNER, DIMENSION, Measure::Cosine).is_err());
+    // The next version, with the right checksum of the header.
+    let mut next = file.clone();
+    next[8] += 1;
+    let sum = crc32c::crc32c(&next[..FACTS_BYTES + 4]).to_le_bytes();
+    next[FACTS_BYTES + 4..][..4].copy_from_slice(&sum);
+    assert!(load(&next).is_err());
+    next[8] -= 1;
+    let sum = crc32c::crc32c(&next[..FACTS_BYTES + 4]).to_le_bytes();
+    next[FACTS_BYTES + 4..][..4].copy_from_slice(&sum);
+    assert!(load(&next).is_ok());
 }
