@@ -155,6 +155,7 @@ impl Embedded {
             system::task_tables::register(&embedded);
             embedded.drop_leftovers(&schema);
             ENGINES.set(Rc::new(Rc::downgrade(&embedded)));
+            embedded.clear_saved_graphs().await;
             embedded.start_graphs();
             if lanes::current_core() + 1 == shards as usize {
                 for core in 0..shards as usize {
@@ -186,12 +187,16 @@ impl Embedded {
         self.event_sink.send(&storage::Event::RecoveredAll { shards, recovery: all });
     }
 
-    /// Flushes this core's memtables and closes its files. Afterwards the engine returns errors.
+    /// Saves this core's graphs of vectors, flushes its memtables and closes its files. Afterwards
+    /// the engine returns errors.
     ///
     /// # Errors
     /// Returns an error if the last writes fail.
     pub fn shutdown(&self) -> lanes::LocalBoxFuture<'_, Result<(), Error>> {
-        Box::pin(async move { self.shard.shutdown().await.map_err(storage_error) })
+        Box::pin(async move {
+            self.save_graphs().await;
+            self.shard.shutdown().await.map_err(storage_error)
+        })
     }
 
     /// Flushes this core's memtables to table files.

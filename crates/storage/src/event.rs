@@ -216,6 +216,24 @@ pub enum Event {
         /// Number of rows lost, as far as known.
         rows_lost: u64,
     },
+    /// The graph of an index on vectors was freed: the graphs of a core have reached their limit of
+    /// memory. Searches compare all rows until the graph is expected to fit.
+    GraphFreed {
+        /// The index.
+        index: Named,
+        /// Memory of the graph, bytes.
+        bytes: u64,
+        /// Limit of the memory of all graphs of the core, bytes.
+        limit: u64,
+    },
+    /// The graph of an index on vectors could not be saved. Further failures are not reported until
+    /// a save succeeds.
+    GraphNotSaved {
+        /// The index.
+        index: Named,
+        /// The cause.
+        error: String,
+    },
     /// Applied writes over several cores that a crash had interrupted.
     BatchesReplayed {
         /// Writes that are applied on all cores now.
@@ -297,6 +315,13 @@ impl Event {
                  an end: {error}"
             ),
             Event::FileScrubbed { .. } => "damaged file written anew".to_owned(),
+            Event::GraphFreed { .. } => "the graph of an index on vectors was freed, as the graphs of a core have \
+                 reached their limit of memory, and searches compare all rows until it fits: raise --memory, or drop \
+                 other indexes on vectors"
+                .to_owned(),
+            Event::GraphNotSaved { error, .. } => {
+                format!("the graph of an index on vectors was not saved, and a start may build it anew: {error}")
+            }
         }
     }
 
@@ -345,6 +370,12 @@ impl Event {
                 ("rows_saved", (*rows_saved).into()),
                 ("rows_lost", (*rows_lost).into()),
             ],
+            Event::GraphFreed { index, bytes, limit } => vec![
+                ("index", FieldValue::text(index)),
+                ("bytes", (*bytes).into()),
+                ("limit_bytes", (*limit).into()),
+            ],
+            Event::GraphNotSaved { index, .. } => vec![("index", FieldValue::text(index))],
             _ => Vec::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! Graphs over the vectors of this core's rows, one for each index.
 //!
-//! A graph is a cache in memory: nothing of it is durable, and it is made of the table's rows.
+//! A graph is a cache in memory, made of the table's rows. A saved copy of it spares a start most
+//! of the work (`graph_file`), and no more: nothing relies on it.
 //!
 //! ```text
 //!  rows ──scan──▶ graph ◀── row read again ──┐
@@ -9,7 +10,9 @@
 //! ```
 //!
 //! 1. A task in the group of indexes scans the rows of this core and puts their vectors into the
-//!    graph, after a start and after `CREATE INDEX`. Searches are exact until it ends.
+//!    graph, after a start and after `CREATE INDEX`. A row that the saved graph has with the same
+//!    vector is skipped. Nodes that the scan did not meet are removed. Searches are exact until it
+//!    ends.
 //! 2. A write that changes a vector appends the row's place and the vector to a queue, before it is
 //!    acknowledged. A search compares the queued vectors one by one. So a written row is found at
 //!    once.
@@ -18,8 +21,8 @@
 //!    and whatever timestamps clients use.
 //! 4. A search that finds a place whose row has another vector, or none, appends the place to the
 //!    queue. This removes what TTLs and deletions of partitions leave behind.
-//! 5. If the queue overflows, the graph is scanned for anew. If memory has reached its limit, the
-//!    graph is freed, and searches are exact until the next start.
+//! 5. If the queue overflows, the rows are scanned anew. If memory has reached its limit, the graph
+//!    is freed, and searches are exact until its rows are expected to fit (`graph_room`).
 //!
 //! All computation is on the heavy lane. The lock of the graph is held for one insertion or one
 //! search, and never across a yield: it is waited for by blocking, a millisecond at most.
@@ -34,6 +37,8 @@ use functions::Similarity;
 use lanes::sync::Notify;
 use vectors::{Graph, Measure};
 
+use crate::index::graph_counts::GraphCounts;
+use crate::index::graph_limits::{Freed, SaveState};
 use crate::index::vectors::{VectorColumn, WrittenVector, floats};
 
 /// Entries of a queue, and their bytes, beyond which the graph is scanned for anew. A search
@@ -61,11 +66,13 @@ impl Nodes {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
+    /// The saved graph was not loaded yet.
+    New,
     /// Rows are being scanned.
     Building,
     /// Graph and queue together have all rows.
     Ready,
-    /// There is no memory for it.
+    /// There is no memory for it, see `freed`.
     Full,
     /// The index was dropped.
     Closed,
@@ -81,6 +88,9 @@ pub(crate) struct VectorGraph {
     /// Memory of the nodes, in bytes, and of those of all graphs of this core.
     pub(super) bytes: Cell<usize>,
     pub(super) all_bytes: Rc<Cell<usize>>,
+    pub(super) freed: Cell<Freed>,
+    pub(super) saves: SaveState,
+    pub(super) counts: Rc<GraphCounts>,
 }
 
 /// Written vectors that the graph does not have yet, the oldest first.
@@ -134,26 +144,38 @@ pub(crate) struct Searched {
 pub(super) type NodeChange = (Bytes, Option<Bytes>);
 
 impl VectorGraph {
-    pub(crate) fn new(column: VectorColumn, all_bytes: Rc<Cell<usize>>) -> VectorGraph {
+    pub(super) fn new(
+        column: VectorColumn,
+        all_bytes: Rc<Cell<usize>>,
+        counts: Rc<GraphCounts>,
+    ) -> VectorGraph {
         VectorGraph {
             column,
             nodes: Nodes(Arc::default()),
-            state: Cell::new(State::Building),
+            state: Cell::new(State::New),
             queue: RefCell::default(),
             changed: Notify::new(),
             bytes: Cell::new(0),
             all_bytes,
+            freed: Cell::default(),
+            saves: SaveState::default(),
+            counts,
         }
     }
 
     /// Appends the vector of a row that was written, or that a search found outdated.
     pub(crate) fn push(&self, written: WrittenVector) {
-        if matches!(self.state.get(), State::Full | State::Closed) {
-            return;
+        match self.state.get() {
+            State::Closed => return,
+            State::Full => {
+                let freed = self.freed.get();
+                return self.freed.set(freed.after_write());
+            }
+            State::New | State::Building | State::Ready => {}
         }
         let mut queue = self.queue.borrow_mut();
         queue.push(written);
-        if queue.has_overflown {
+        if queue.has_overflown && self.is_ready() {
             self.state.set(State::Building);
         }
         drop(queue);
@@ -176,6 +198,11 @@ impl VectorGraph {
         self.state.get() == State::Ready
     }
 
+    /// Returns true if it has no memory.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.get() == State::Full
+    }
+
     /// Returns the number of written vectors that it does not have yet.
     pub(crate) fn queued(&self) -> usize {
         self.queue.borrow().count
@@ -192,29 +219,34 @@ impl VectorGraph {
     }
 }
 
+/// Effect of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Changed {
+    Nothing,
+    Inserted,
+    Removed,
+}
+
 impl Nodes {
-    /// Applies a change. Returns false without memory.
-    pub(super) fn change(&self, column: &VectorColumn, (place, vector): NodeChange) -> bool {
+    /// Applies a change. Returns `None` without memory.
+    pub(super) fn change(&self, column: &VectorColumn, (place, vector): NodeChange) -> Option<Changed> {
         let mut nodes = self.write();
         let graph = match &mut *nodes {
             Some(graph) => graph,
-            none => match Graph::new(column.dimension, measure(column.similarity)) {
-                Ok(graph) => none.insert(graph),
-                Err(_) => return false,
-            },
+            none => none.insert(Graph::new(column.dimension, measure(column.similarity)).ok()?),
         };
-        let changed = match vector {
+        let (changed, effect) = match vector {
             // A vector of another length is that of a column of this name that was dropped.
             Some(vector) if vector.len() == column.dimension * 4 => {
-                graph.put(&place, &floats(&vector).collect::<Vec<f32>>())
+                (graph.put(&place, &floats(&vector).collect::<Vec<f32>>()), Changed::Inserted)
             }
-            _ => graph.remove(&place),
+            _ => (graph.remove(&place), Changed::Removed),
         };
-        changed.is_ok()
+        changed.ok().map(|has_changed| if has_changed { effect } else { Changed::Nothing })
     }
 }
 
-fn measure(similarity: Similarity) -> Measure {
+pub(super) fn measure(similarity: Similarity) -> Measure {
     match similarity {
         Similarity::Cosine => Measure::Cosine,
         Similarity::DotProduct => Measure::DotProduct,

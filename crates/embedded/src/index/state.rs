@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use engine::Schema;
 use schema::TableDef;
-use storage::{Mutation, TableId};
+use storage::{Mutation, Named, TableId};
 
 use crate::index::due::Sweeps;
 use crate::index::graph::VectorGraph;
+use crate::index::graph_counts::GraphCounts;
 use crate::index::maintain::IndexedTable;
 use crate::index::metrics::Searches;
 use crate::index::vectors::VectorColumn;
+use crate::locks::keyed::KeyedLock;
 
 /// The indexed tables of one core.
 #[derive(Default)]
@@ -33,6 +35,17 @@ pub(crate) struct Indexes {
     pub(super) graph_bytes: Rc<Cell<usize>>,
     pub(crate) graph_bytes_max: Cell<usize>,
     pub(crate) searches: Searches,
+    pub(super) graph_counts: Rc<GraphCounts>,
+    pub(super) saves: Saves,
+}
+
+/// Reading and writing of saved graphs on this core.
+#[derive(Default)]
+pub(super) struct Saves {
+    /// Serializes them, so that there is one copy of a graph at a time.
+    pub(super) lock: KeyedLock<()>,
+    /// True once the engine stops: the folder may belong to another server soon.
+    pub(super) have_ended: Cell<bool>,
 }
 
 /// Marks the timestamp of entries as in flight until it is dropped.
@@ -77,7 +90,8 @@ impl Indexes {
             stays
         });
         for column in wanted {
-            let new = || (Rc::new(VectorGraph::new(column.clone(), self.graph_bytes.clone())), false);
+            let (bytes, counts) = (&self.graph_bytes, &self.graph_counts);
+            let new = || (Rc::new(VectorGraph::new(column.clone(), bytes.clone(), counts.clone())), false);
             graphs.entry(column.data).or_insert_with(new);
         }
     }
@@ -105,13 +119,29 @@ impl Indexes {
         .collect()
     }
 
-    /// Returns the number of graphs, of those that answer searches, and of vectors that wait for
-    /// them.
-    pub(super) fn graph_counts(&self) -> (u64, u64, u64) {
+    /// Returns the number of graphs, of those that answer searches, of those without memory, and of
+    /// vectors that wait for them.
+    pub(super) fn graph_numbers(&self) -> [u64; 4] {
         let graphs = self.graphs.borrow();
         let ready = graphs.values().filter(|(graph, _)| graph.is_ready()).count();
+        let full = graphs.values().filter(|(graph, _)| graph.is_full()).count();
         let queued: usize = graphs.values().map(|(graph, _)| graph.queued()).sum();
-        (graphs.len() as u64, ready as u64, queued as u64)
+        [graphs.len() as u64, ready as u64, full as u64, queued as u64]
+    }
+
+    /// Returns all graphs.
+    pub(super) fn all_graphs(&self) -> Vec<Rc<VectorGraph>> {
+        self.graphs.borrow().values().map(|(graph, _)| graph.clone()).collect()
+    }
+
+    /// Returns an index by the identity of its data, with its name for reports.
+    pub(super) fn named(&self, id: TableId) -> Named {
+        let tables = self.tables.borrow();
+        let mut indexes =
+            tables.values().flat_map(|table| table.def.indexes.iter().map(move |own| (table, own)));
+        let found = indexes.find(|(_, index)| index.data.as_u128() == id.0);
+        let name = found.map(|(table, index)| format!("{}.{}", table.def.keyspace, index.name).into());
+        Named { id, name }
     }
 
     /// Returns the graph of an index by the identity of its data.

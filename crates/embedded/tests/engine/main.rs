@@ -5,6 +5,7 @@ mod cassandra;
 mod clock;
 #[path = "../common/mod.rs"]
 mod common;
+mod graphs;
 mod index_bounds;
 mod index_crashes;
 mod indexes;

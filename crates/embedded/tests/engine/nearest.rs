@@ -13,7 +13,7 @@ use testkit::{Folder, KEYSPACE, Random, Setup, close_engines, engine, texts};
 
 const DIMENSION: usize = 8;
 
-async fn run(engine: &Rc<Embedded>, text: &str, values: &[Value<'_>]) -> Vec<Vec<String>> {
+pub(crate) async fn run(engine: &Rc<Embedded>, text: &str, values: &[Value<'_>]) -> Vec<Vec<String>> {
     let statement = ParsedTree::parse(text).expect(text);
     let plan = engine.prepare(Arc::new(statement), Some("ks")).expect(text);
     let request = Request { values, ..Request::EMPTY };
@@ -24,7 +24,7 @@ async fn run(engine: &Rc<Embedded>, text: &str, values: &[Value<'_>]) -> Vec<Vec
 }
 
 /// Returns the sum of a metric over all cores.
-async fn metric(name: &'static str) -> u64 {
+pub(crate) async fn metric(name: &'static str) -> u64 {
     let mut sum = 0.0;
     for core in 0..lanes::cores() {
         let own = move || async move {
@@ -37,7 +37,7 @@ async fn metric(name: &'static str) -> u64 {
 }
 
 /// Waits until the graphs have all rows.
-async fn graphs_are_made() {
+pub(crate) async fn graphs_are_made() {
     while metric("fairlane_vector_graphs_ready").await < metric("fairlane_vector_graphs").await
         || metric("fairlane_vector_queue_rows").await > 0
     {
@@ -49,11 +49,11 @@ fn vector(random: &mut Random) -> Vec<f32> {
     (0..DIMENSION).map(|_| (random.fraction() * 4.0 - 2.0) as f32).collect()
 }
 
-fn serialized(vector: &[f32]) -> Vec<u8> {
+pub(crate) fn serialized(vector: &[f32]) -> Vec<u8> {
     vector.iter().flat_map(|x| x.to_be_bytes()).collect()
 }
 
-fn distance(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn distance(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 

@@ -119,6 +119,15 @@ impl Shard {
         name.and_then(generation_of).unwrap_or(0)
     }
 
+    /// Returns the folder of this shard and its stamp, a random number that only copies of the
+    /// shard share. `None`: the shard is in memory. The engine keeps files of its own in the
+    /// folder.
+    #[must_use]
+    pub fn folder(&self) -> Option<(&Path, u64)> {
+        self.log.as_ref()?;
+        Some((&self.store.dir, self.store.manifest().stamp))
+    }
+
     /// Lists the building of an index of a table as a task until the guard is dropped.
     pub fn list_index_build(&self, table: TableId, progress: WorkProgress) -> TaskGuard {
         let (tasks, began_s) = (&self.jobs.tasks, self.env.now_s());
