@@ -19,6 +19,8 @@ SCHEMA = [
     "CREATE TABLE shop.customers (id int PRIMARY KEY, name text, born date, tags set<text>)",
     "CREATE TABLE shop.orders (customer int, id int, price decimal, note text, at timestamp, paid boolean, weight double, "
     "key uuid, data blob, PRIMARY KEY (customer, id)) WITH CLUSTERING ORDER BY (id DESC)",
+    "CREATE MATERIALIZED VIEW shop.by_note AS SELECT * FROM shop.orders WHERE note IS NOT NULL AND customer IS NOT NULL AND "
+    "id IS NOT NULL PRIMARY KEY (note, customer, id)",
     "CREATE TABLE shop.secrets (id int PRIMARY KEY, word text)",
     "INSERT INTO shop.secrets (id, word) VALUES (1, 'hidden')",
     "CREATE ROLE ann WITH PASSWORD = 'ann' AND LOGIN = true",
@@ -46,6 +48,9 @@ QUERIES = [
     "SELECT name FROM shop.customers c WHERE NOT EXISTS (SELECT 1 FROM shop.orders o WHERE o.customer = c.id) ORDER BY name",
     "SELECT a.id FROM shop.orders a JOIN shop.orders b ON a.customer = b.customer AND a.id = b.id + 1 "
     "WHERE a.customer = 2 ORDER BY a.id LIMIT 10",
+    "SELECT * FROM shop.by_note ORDER BY note, customer, id",
+    "SELECT note, count(*) FROM shop.by_note WHERE note IN ('n1', 'n2', '') AND customer = 7 GROUP BY note ORDER BY note",
+    "SELECT count(*), count(v.id) FROM shop.orders o LEFT JOIN shop.by_note v ON v.customer = o.customer AND v.id = o.id",
     "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'shop' ORDER BY 1, 2",
 ]  # fmt: skip
 OWN_TABLES = [
@@ -111,7 +116,7 @@ def tables_are_known(front):
     """Waits until the front has read the schema of the tables just made."""
     with connect(front) as db:
         count = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'shop'"
-        eventually(lambda: db.execute(count).fetchone() == (3,))
+        eventually(lambda: db.execute(count).fetchone() == (4,))
 
 
 def answers(node, front):
@@ -182,10 +187,11 @@ def logins(front):
     with connect(front, "ann", "ann") as ann:
         assert ann.execute("SELECT current_user").fetchone() == ("ann",)
         assert ann.execute("SELECT count(*) FROM shop.orders").fetchone() == ((CUSTOMERS - 1) * ORDERS,)
+        assert ann.execute("SELECT count(*) FROM shop.by_note").fetchone() == ((CUSTOMERS - 1) * ORDERS,)
         refused(lambda: ann.execute("SELECT * FROM shop.secrets"), "42501", "ann", "secrets")
         # Names are visible, as in the cluster.
         names = ann.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop' ORDER BY 1")
-        assert names.fetchall() == [("customers",), ("orders",), ("secrets",)]
+        assert names.fetchall() == [("by_note",), ("customers",), ("orders",), ("secrets",)]
         refused(lambda: ann.execute("SET service_level = 'reports'"), "42501", "reports")
         refused(lambda: ann.execute("ALTER SERVICE LEVEL reports WITH shares = 1000"), "42501")
         with connect(front) as admin:

@@ -54,6 +54,8 @@ def fill(server):
         "CREATE TABLE shop.visits (page text PRIMARY KEY, seen counter)",
         "UPDATE shop.visits SET seen = seen + 5 WHERE page = 'a'",
         "CREATE TABLE shop.orders (customer int, id int, price int, note text, PRIMARY KEY (customer, id))",
+        "CREATE MATERIALIZED VIEW shop.by_price AS SELECT price, customer, id, note FROM shop.orders "
+        "WHERE price IS NOT NULL AND customer IS NOT NULL AND id >= 100 PRIMARY KEY (price, customer, id)",
         "CREATE TABLE shop.secrets (id int PRIMARY KEY)",
         "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
         "GRANT SELECT ON shop.orders TO ann",
@@ -136,6 +138,10 @@ def queries(db):
     assert db.execute("SELECT count(*) FROM orders WHERE customer IN (SELECT id FROM kinds)").fetchone() == (400,)
     assert len(db.execute("SELECT * FROM orders").fetchall()) == ROWS
     assert len(db.execute("SELECT * FROM orders LIMIT 17").fetchall()) == 17
+    seen = db.execute("SELECT * FROM by_price ORDER BY price").fetchall()
+    assert seen == [(n * 3, n % 10, n, f"n{n}") for n in range(100, ROWS)], seen[:3]
+    seen = db.execute("SELECT count(*), count(v.id) FROM orders o LEFT JOIN by_price v USING (customer, id)").fetchone()
+    assert seen == (ROWS, ROWS - 100), seen
     assert db.execute("SELECT n FROM generate_series(1, 3) AS t(n)").fetchall() == [(1,), (2,), (3,)]
     held = dict(db.execute("SELECT purpose, sum(bytes) FROM system.memory GROUP BY purpose").fetchall())
     assert len(held) == 11 and held["memtables"] > 10 * ROWS, held
@@ -148,7 +154,8 @@ def queries(db):
 
 def metadata(db):
     found = db.execute(
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop' ORDER BY table_name"
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop' AND table_type = 'BASE TABLE' "
+        "ORDER BY table_name"
     ).fetchall()
     assert found == [("kinds",), ("more",), ("orders",), ("secrets",), ("visits",)], found
     found = db.execute(
@@ -156,6 +163,8 @@ def metadata(db):
         "WHERE n.nspname = 'shop' AND c.relkind IN ('r', 'p') ORDER BY 1"
     ).fetchall()
     assert found == [("kinds",), ("more",), ("orders",), ("secrets",), ("visits",)], found
+    views = db.execute("SELECT table_name FROM information_schema.views WHERE table_schema = 'shop'").fetchall()
+    assert views == [("by_price",)], views
     assert db.execute("SELECT current_user").fetchone() == ("admin",)
     assert db.execute("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = 'shop'").fetchone()
 
@@ -278,6 +287,8 @@ def encrypted(server):
 PSQL = [
     ("\\dt shop.*", ["orders", "secrets", "5 rows"]),
     ("\\d shop.orders", ["customer", "integer", "note", "text"]),
+    ("\\dv shop.*", ["by_price", "1 row"]),
+    ("\\d shop.by_price", ["View", "customer", "integer", "note", "text"]),
     ("\\dn", ["shop", "system_schema"]),
     ("\\l", ["fairlane"]),
     ("SELECT count(*) AS many FROM shop.orders;", ["many", str(ROWS)]),

@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::scan::TableStatistics;
-use engine::{Keyspace, Schema};
+use engine::{Keyspace, Relation, Schema};
 use rustc_hash::{FxHashMap, FxHashSet};
 use schema::types::{TYPE_DEPTH_MAX, TYPE_PARTS_MAX};
-use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions, UdtType};
+use schema::{
+    ClusteringOrder, ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions, UdtType, ViewDef,
+};
 use uuid::Uuid;
 
 /// Estimated contents of tables, by id.
@@ -48,18 +50,24 @@ impl Catalog {
         &self.schema
     }
 
-    /// Returns a table.
+    /// Returns a table or materialized view.
     pub(crate) fn table(&self, keyspace: &str, table: &str) -> Option<ClusterTable> {
-        let def = self.schema.table(keyspace, table)?.clone();
-        let opaque = self.opaque.get(&def.id).cloned().unwrap_or_default();
-        Some(ClusterTable { def, opaque })
+        let Relation { def, base } = self.schema.relation(keyspace, table)?;
+        let of_base = self.opaque.get(&base.as_ref().unwrap_or(&def).id);
+        // The number of a column is its index in the table.
+        let is_opaque = |column: &ColumnDef| of_base.is_some_and(|of| of.contains(&(column.id as usize)));
+        let opaque =
+            (0..).zip(&def.columns).filter(|(_, column)| is_opaque(column)).map(|(at, _)| at).collect();
+        Some(ClusterTable { def, base, opaque })
     }
 }
 
-/// A table of the cluster.
+/// A table of the cluster, or a materialized view, which nodes keep as a table.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterTable {
     pub(crate) def: Arc<TableDef>,
+    /// Table of the view.
+    base: Option<Arc<TableDef>>,
     /// Indexes of its opaque columns.
     opaque: Vec<usize>,
 }
@@ -70,9 +78,18 @@ impl ClusterTable {
         self.opaque.contains(&column)
     }
 
+    /// Returns true for a view.
+    pub(crate) fn is_view(&self) -> bool {
+        self.base.is_some()
+    }
+
+    pub(crate) fn relation(&self) -> Relation {
+        Relation { def: self.def.clone(), base: self.base.clone() }
+    }
+
     #[cfg(test)]
     pub(crate) fn of(def: TableDef, opaque: Vec<usize>) -> ClusterTable {
-        ClusterTable { def: Arc::new(def), opaque }
+        ClusterTable { def: Arc::new(def), base: None, opaque }
     }
 }
 
@@ -90,6 +107,15 @@ pub(crate) struct TableRow {
     pub(crate) keyspace: String,
     pub(crate) name: String,
     pub(crate) id: Uuid,
+}
+
+/// Row of `system_schema.views`.
+#[derive(Clone, Debug)]
+pub(crate) struct ViewRow {
+    /// The view.
+    pub(crate) row: TableRow,
+    /// Name of its table.
+    pub(crate) base: String,
 }
 
 /// Row of `system_schema.columns`.
@@ -119,6 +145,7 @@ pub(crate) struct SchemaRows {
     pub(crate) version: Uuid,
     pub(crate) keyspaces: Vec<KeyspaceRow>,
     pub(crate) tables: Vec<TableRow>,
+    pub(crate) views: Vec<ViewRow>,
     pub(crate) columns: Vec<ColumnRow>,
     pub(crate) types: Vec<TypeRow>,
 }
@@ -127,7 +154,7 @@ pub(crate) struct SchemaRows {
 type Types = BTreeMap<String, Arc<UdtType>>;
 
 impl SchemaRows {
-    /// Creates the catalog. Tables whose key is not complete are left out.
+    /// Creates the catalog. Tables whose key is not complete are left out, and their views.
     pub(crate) fn catalog(self) -> Catalog {
         let mut types: FxHashMap<String, Vec<TypeRow>> = FxHashMap::default();
         self.types.into_iter().for_each(|row| types.entry(row.keyspace.clone()).or_default().push(row));
@@ -150,6 +177,15 @@ impl SchemaRows {
                     opaque.insert(def.id, unknown);
                 }
                 keyspace.tables.insert(def.name.clone(), Arc::new(def));
+            }
+        }
+        for ViewRow { row, base } in self.views {
+            let Some(keyspace) = keyspaces.get_mut(&row.keyspace) else { continue };
+            let columns = columns.remove(&(row.keyspace.clone(), row.name.clone())).unwrap_or_default();
+            let Some(base) = keyspace.tables.get_mut(&base) else { continue };
+            let found = table(row, columns, &keyspace.types);
+            if let Some(view) = found.and_then(|(def, _)| view(&def, base)) {
+                Arc::make_mut(base).views.push(view);
             }
         }
         let keyspaces = keyspaces.into_iter().map(|(name, keyspace)| (name, Arc::new(keyspace))).collect();
@@ -245,6 +281,29 @@ fn table(row: TableRow, columns: Vec<ColumnRow>, types: &Types) -> Option<(Table
     is_complete.then_some((def, unknown))
 }
 
+/// Returns a view, of which `def` has the columns. `None`: its table lacks one of them.
+fn view(def: &TableDef, base: &TableDef) -> Option<ViewDef> {
+    let id = |column: &ColumnDef| base.column(&column.name).map(|(_, own)| own.id);
+    let clustering = def.clustering().map(|column| match column.kind {
+        ColumnKind::Clustering(_, order) => Some((id(column)?, order)),
+        _ => None,
+    });
+    let others = def.columns.iter().filter(|column| column.kind == ColumnKind::Regular);
+    Some(ViewDef {
+        id: def.id,
+        name: def.name.clone(),
+        partition_key: def.partition_key().map(id).collect::<Option<_>>()?,
+        clustering: clustering.collect::<Option<_>>()?,
+        others: Some(others.map(id).collect::<Option<_>>()?),
+        // Nodes have the rows of the view.
+        where_clause: String::new(),
+        conditions: Vec::new(),
+        options: TableOptions::default(),
+        data: def.id,
+        is_built: true,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,6 +330,7 @@ mod tests {
             version: Uuid::from_u128(1),
             keyspaces: vec![keyspace],
             tables: vec![TableRow { keyspace: "ks".into(), name: "t".into(), id: Uuid::from_u128(2) }],
+            views: Vec::new(),
             columns: columns.iter().map(column_row).collect(),
             types: types.iter().map(type_row).collect(),
         }
@@ -317,6 +377,49 @@ mod tests {
         assert_eq!(shown(rows(&types, &columns)).expect("a table"), expected);
         let table = rows(&types, &columns).catalog().table("ks", "t").expect("a table");
         assert_eq!(table.def.columns[2].kind, ColumnKind::Clustering(0, ClusteringOrder::Desc));
+    }
+
+    #[test]
+    fn views_are_shown_with_the_columns_of_their_table() {
+        let columns = [
+            ("k", "partition_key", 0, "int"),
+            ("s", "static", -1, "text"),
+            ("down", "clustering", 0, "int"),
+            ("u", "regular", -1, "'org.apache.cassandra.db.marshal.Foo'"),
+            ("v", "regular", -1, "text"),
+        ];
+        let mut rows = rows(&[], &columns);
+        let of_view = [("v", "partition_key", 0), ("down", "clustering", 0), ("k", "clustering", 1)];
+        for (name, kind, position) in of_view.into_iter().chain([("u", "regular", -1)]) {
+            let own = rows.columns.iter().find(|column| column.name == name).expect("a column").clone();
+            rows.columns.push(ColumnRow { table: "m".into(), kind: kind.into(), position, ..own });
+        }
+        let row =
+            |name: &str, id| TableRow { keyspace: "ks".into(), name: name.into(), id: Uuid::from_u128(id) };
+        rows.views.push(ViewRow { row: row("m", 3), base: "t".into() });
+        // Views of nothing, and without columns.
+        rows.views.push(ViewRow { row: row("n", 4), base: "nothing".into() });
+        rows.views.push(ViewRow { row: row("o", 5), base: "t".into() });
+        let catalog = rows.catalog();
+        let view = catalog.table("ks", "m").expect("a view");
+        let columns: Vec<String> = view
+            .def
+            .columns
+            .iter()
+            .map(|column| format!("{} {} {:?}", column.name, column.ty, column.kind))
+            .collect();
+        let expected = [
+            "v text PartitionKey(0)",
+            "down int Clustering(0, Desc)",
+            "k int Clustering(1, Asc)",
+            "u blob Regular",
+        ];
+        assert_eq!(columns, expected);
+        assert!(
+            view.is_view() && view.is_opaque(3) && !view.is_opaque(0) && view.def.id == Uuid::from_u128(3)
+        );
+        assert_eq!(view.relation().stored().name, "t");
+        assert!(catalog.table("ks", "n").is_none() && catalog.table("ks", "o").is_none());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::catalog::Catalog;
 use crate::front::Front;
 use crate::reader::Reader;
 use crate::role::Role;
-use crate::scan::ClusterSnapshot;
+use crate::scan::{ClusterSnapshot, missing};
 
 /// Tables of the keyspace `system` that show this server, over CQL and SQL. All others are those of
 /// the cluster.
@@ -129,11 +129,12 @@ impl Engine for ClusterEngine {
         if is_own(keyspace, table) {
             return self.local.table_snapshot_for(keyspace, table, viewer);
         }
-        let found = self.catalog().table(keyspace, table);
-        let found =
-            found.ok_or_else(|| Error::Invalid(format!("table {keyspace}.{table} does not exist")))?;
+        let catalog = self.catalog();
+        if catalog.table(keyspace, table).is_none() {
+            return Err(missing(keyspace, table));
+        }
         let (role, consistency) = Self::role_of(viewer)?;
-        Ok(Box::new(ClusterSnapshot::new(self.front.clone(), role, consistency, found)))
+        Ok(Box::new(ClusterSnapshot::new(self.front.clone(), role, consistency, catalog)))
     }
 
     fn statistics(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {
@@ -141,7 +142,8 @@ impl Engine for ClusterEngine {
             return self.local.statistics(keyspace, table);
         }
         let topology = &self.front.nodes().topology;
-        let id = topology.catalog().schema().table(keyspace, table)?.id;
+        // A view has at most the rows of its table.
+        let id = topology.catalog().schema().relation(keyspace, table)?.stored().id;
         let TableStatistics { rows, bytes } = topology.sizes().of(id)?;
         let part = |count: u64| count.div_ceil(lanes::cores() as u64);
         Some(TableStatistics { rows: part(rows), bytes: part(bytes) })

@@ -1,6 +1,6 @@
-//! Reader of `system_schema`: keyspaces, tables, columns and user types of the cluster, from one
-//! node with the driver. Every role may read these tables. Keyspaces of the server itself are left
-//! out.
+//! Reader of `system_schema`: keyspaces, tables, views, columns and user types of the cluster, from
+//! one node with the driver. Every role may read these tables. Keyspaces of the server itself are
+//! left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -14,14 +14,14 @@ use scylla::response::PagingState;
 use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, ColumnRow, KeyspaceRow, SchemaRows, TableRow, TypeRow};
+use crate::catalog::{Catalog, ColumnRow, KeyspaceRow, SchemaRows, TableRow, TypeRow, ViewRow};
 use crate::nodes::at_node;
 use crate::refused::one_line;
 
 /// Rows of a page.
 const PAGE_ROWS: i32 = 1_000;
 
-/// Rows of all four tables, at most: 10,000 tables of 50 columns. Those beyond are left out.
+/// Rows of all five tables, at most: 10,000 tables of 50 columns. Those beyond are left out.
 const ROWS_MAX: usize = 1 << 19;
 
 /// Bytes of the names and types in them, at most.
@@ -29,6 +29,7 @@ const BYTES_MAX: usize = 64 << 20;
 
 const KEYSPACES: &str = "SELECT keyspace_name, durable_writes, replication FROM system_schema.keyspaces";
 const TABLES: &str = "SELECT keyspace_name, table_name, id FROM system_schema.tables";
+const VIEWS: &str = "SELECT keyspace_name, view_name, base_table_name, id FROM system_schema.views";
 const COLUMNS: &str = "SELECT keyspace_name, table_name, column_name, kind, position, clustering_order, type \
                        FROM system_schema.columns";
 const TYPES: &str = "SELECT keyspace_name, type_name, field_names, field_types FROM system_schema.types";
@@ -83,6 +84,13 @@ impl<'a> TableReader<'a> {
             keep(&mut read.tables, name.len(), &keyspace.clone(), TableRow { keyspace, name, id })
         })
         .await?;
+        type OfView = (String, String, String, Uuid);
+        self.rows(VIEWS, |(keyspace, name, base, id): OfView| {
+            let of = keyspace.clone();
+            let bytes = name.len() + base.len();
+            keep(&mut read.views, bytes, &of, ViewRow { row: TableRow { keyspace, name, id }, base })
+        })
+        .await?;
         type OfType = (String, String, Option<Vec<String>>, Option<Vec<String>>);
         self.rows(TYPES, |(keyspace, name, names, types): OfType| {
             let (field_names, field_types) = (names.unwrap_or_default(), types.unwrap_or_default());
@@ -111,7 +119,9 @@ impl<'a> TableReader<'a> {
         if !is_whole && let Some(last) = read.columns.last() {
             // Rows are in the order of tables: all but the last one have all of their columns.
             let (keyspace, table) = (last.keyspace.clone(), last.table.clone());
-            read.tables.retain(|row| (&row.keyspace, &row.name) != (&keyspace, &table));
+            let is_whole = |row: &TableRow| (&row.keyspace, &row.name) != (&keyspace, &table);
+            read.tables.retain(is_whole);
+            read.views.retain(|view| is_whole(&view.row));
         }
         Ok(read)
     }

@@ -49,7 +49,7 @@ pub use metric::{Measure, Metric, MetricKind, TableMeasures};
 pub use outcome::{ColumnSpec, Columns, ResultRows, SchemaChange, SchemaTarget, StatementOutcome};
 pub use parsed::ParsedTree;
 pub use running::{QueryProgress, RunningStatement, StatementState};
-pub use schema::{Keyspace, Schema};
+pub use schema::{Keyspace, Relation, Schema};
 pub use trace::{TraceNote, collect_notes, note};
 pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{
@@ -365,11 +365,11 @@ pub trait Engine {
         self.registry().all().into_iter().map(|table| table.def).collect()
     }
 
-    /// Takes a snapshot of this core's part of a table. It does not contain later writes. Taking it
-    /// is cheap.
+    /// Takes a snapshot of this core's part of a table, or of the table of a materialized view. It
+    /// does not contain later writes. Taking it is cheap.
     ///
     /// # Errors
-    /// Returned if the table does not exist, or the engine has no scans.
+    /// Returned if the table or view does not exist, or the engine has no scans.
     fn table_snapshot(&self, keyspace: &str, table: &str) -> Result<Box<dyn scan::TableSnapshot>, Error> {
         self.table_snapshot_for(keyspace, table, None)
     }

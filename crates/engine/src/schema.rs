@@ -6,6 +6,35 @@ use std::sync::Arc;
 use ::schema::{KeyspaceDef, TableDef, UdtType, ViewDef};
 use uuid::Uuid;
 
+/// A table, or a materialized view, as queries read it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Relation {
+    /// Its definition. That of a view is the one of a table with its columns.
+    pub def: Arc<TableDef>,
+    /// Table that has the rows of a view. `None`: it is a table itself.
+    pub base: Option<Arc<TableDef>>,
+}
+
+impl Relation {
+    /// Returns a view of `base`.
+    #[must_use]
+    pub fn of_view(base: &Arc<TableDef>, view: &ViewDef) -> Relation {
+        Relation { def: Arc::new(view.table(base)), base: Some(base.clone()) }
+    }
+
+    /// Returns the table that has the rows, and whose permissions decide.
+    #[must_use]
+    pub fn stored(&self) -> &Arc<TableDef> {
+        self.base.as_ref().unwrap_or(&self.def)
+    }
+}
+
+impl From<Arc<TableDef>> for Relation {
+    fn from(def: Arc<TableDef>) -> Relation {
+        Relation { def, base: None }
+    }
+}
+
 /// A keyspace and its contents.
 #[derive(Clone, Debug)]
 pub struct Keyspace {
@@ -51,5 +80,13 @@ impl Schema {
     /// Returns the materialized view of this name, with its base table.
     pub fn view(&self, keyspace: &str, view: &str) -> Option<(&Arc<TableDef>, &ViewDef)> {
         self.keyspaces.get(keyspace)?.view(view)
+    }
+
+    /// Returns the table or materialized view of this name.
+    pub fn relation(&self, keyspace: &str, name: &str) -> Option<Relation> {
+        match self.table(keyspace, name) {
+            Some(def) => Some(def.clone().into()),
+            None => self.view(keyspace, name).map(|(base, view)| Relation::of_view(base, view)),
+        }
     }
 }

@@ -44,7 +44,7 @@ use lanes::sync::cross;
 use uuid::Uuid;
 use wire::{Consistency, Response};
 
-use crate::catalog::ClusterTable;
+use crate::catalog::Catalog;
 use crate::front::Front;
 use crate::role::Role;
 use crate::scan::page::{CoreScan, Page, PageOf, PageRequest};
@@ -72,11 +72,11 @@ const ROWS_MAX: usize = 1 << 16;
 /// Pages of a scan on a core that are in flight or wait to be converted.
 const PAGES: usize = 2;
 
-/// Access to a table of the cluster with the connections of a role. It holds no data: each scan
+/// Access to tables of the cluster with the connections of a role. It holds no data: each scan
 /// reads what nodes have then.
 pub(crate) struct ClusterSnapshot {
     of: PerCore<Access>,
-    table: ClusterTable,
+    catalog: Arc<Catalog>,
 }
 
 /// Front and role of a core, and the consistency of pages.
@@ -92,23 +92,27 @@ impl ClusterSnapshot {
         front: Rc<Front>,
         role: Rc<Role>,
         consistency: Consistency,
-        table: ClusterTable,
+        catalog: Arc<Catalog>,
     ) -> ClusterSnapshot {
         let of = PerCore::new();
         of.set(Rc::new(Access { front, role, consistency }));
-        ClusterSnapshot { of, table }
+        ClusterSnapshot { of, catalog }
     }
 }
 
 impl TableSnapshot for ClusterSnapshot {
     fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
         let access = self.of.get().ok_or_else(stopping)?;
-        let shape = Arc::new(Shape::new(self.table.clone(), scan)?);
-        let pushed = pushed(&self.table, &scan.filters)?;
+        // The snapshot of a table is that of its views, too.
+        let table = self.catalog.table(&scan.keyspace, &scan.table);
+        let table = table.ok_or_else(|| missing(&scan.keyspace, &scan.table))?;
+        let pushed = pushed(&table, &scan.filters)?;
+        let id = table.def.id;
+        let shape = Arc::new(Shape::new(table, scan)?);
         let core = lanes::current_core();
         let small = small_rows(scan.expected).filter(|_| pushed.keys.is_none());
         // All cores have the same estimate, and agree on the one that reads the table.
-        let span = match small.map(|_| reader_of(self.table.def.id, lanes::cores()) == core) {
+        let span = match small.map(|_| reader_of(id, lanes::cores()) == core) {
             Some(true) => span_of(0, 1, &scan.tokens),
             Some(false) => None,
             None => span_of(core, lanes::cores(), &scan.tokens),
@@ -138,6 +142,11 @@ impl TableSnapshot for ClusterSnapshot {
             state: ScanState { received_bytes, is_broken: false },
         }))
     }
+}
+
+/// Returns the error for a table that the cluster does not have.
+pub(crate) fn missing(keyspace: &str, table: &str) -> Error {
+    Error::Invalid(format!("table {keyspace}.{table} does not exist"))
 }
 
 fn stopping() -> Error {

@@ -70,7 +70,7 @@ pub(crate) fn pushed(table: &ClusterTable, filters: &[Filter]) -> Result<Pushed,
             useful.push(filter);
         }
     }
-    Ok(Pushed { keys: keys(&table.def, &useful), clustering: clustering(&table.def, &useful) })
+    Ok(Pushed { keys: keys(table, &useful), clustering: clustering(&table.def, &useful) })
 }
 
 /// Returns true if each value of the type has one serialized form.
@@ -115,7 +115,8 @@ fn values<'f>(filters: &[&'f Filter], column: usize) -> Option<&'f [Bytes]> {
     })
 }
 
-fn keys(def: &TableDef, filters: &[&Filter]) -> Option<Vec<Key>> {
+fn keys(table: &ClusterTable, filters: &[&Filter]) -> Option<Vec<Key>> {
+    let def = &table.def;
     let mut all: Vec<Vec<Bytes>> = vec![Vec::new()];
     for (column, _) in def.partition_key().enumerate() {
         let mut values = values(filters, column)?.to_vec();
@@ -128,6 +129,11 @@ fn keys(def: &TableDef, filters: &[&Filter]) -> Option<Vec<Key>> {
             values.iter().map(|value| key.iter().chain([value]).cloned().collect()).collect()
         };
         all = all.iter().flat_map(with).collect();
+    }
+    // A view may have an empty key, of which nodes return the rows by their range only.
+    let is_empty = |key: &Vec<Bytes>| key.len() == 1 && key[0].is_empty();
+    if table.is_view() && all.iter().any(is_empty) {
+        return None;
     }
     let key = |parts: Vec<Bytes>| {
         let mut bytes = Vec::new();

@@ -46,7 +46,7 @@ impl Shape {
     /// # Errors
     /// A column does not exist.
     pub(crate) fn new(table: ClusterTable, scan: &TableScan) -> Result<Shape, Error> {
-        let schema = scan.schema(&table.def)?;
+        let schema = scan.schema(&table.relation())?;
         let selected = if scan.columns.is_empty() { vec![0] } else { scan.columns.clone() };
         Ok(Shape { schema, selected, scale: scan.scale, table })
     }

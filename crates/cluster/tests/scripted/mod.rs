@@ -275,7 +275,7 @@ impl Script {
                 CqlType::Map(Box::new(CqlType::Text), Box::new(CqlType::Text))
             }
             ("system_schema.keyspaces", "durable_writes") => CqlType::Boolean,
-            ("system_schema.tables", "id") => CqlType::Uuid,
+            ("system_schema.tables" | "system_schema.views", "id") => CqlType::Uuid,
             ("system_schema.columns", "position") => CqlType::Int,
             ("system_schema.types", "field_names" | "field_types") => CqlType::List(Box::new(CqlType::Text)),
             (

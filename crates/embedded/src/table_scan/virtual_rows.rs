@@ -103,7 +103,7 @@ impl VirtualSnapshot {
 impl TableSnapshot for VirtualSnapshot {
     fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
         let def = &self.rows.def;
-        let schema = scan.schema(def)?;
+        let schema = scan.schema(&def.clone().into())?;
         let limit = scan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let columns = scan.columns.iter().map(|at| (*at, def.columns[*at].ty.clone())).collect();
         let (rows, batch_rows) = (self.rows.clone(), batch_rows(scan));

@@ -6,6 +6,7 @@
 
 mod aggregates;
 mod server;
+mod views;
 mod writes;
 
 use std::collections::HashSet;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::{Array, RecordBatch};
 use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT};
 use engine::scan::{Filter, TableScan};
-use engine::{Engine, Execution, ParsedTree, Request, StatementOutcome};
+use engine::{Engine, Execution, ParsedTree, Relation, Request, StatementOutcome};
 use lanes::{Group, Lanes};
 use schema::TableDef;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, engine};
@@ -104,6 +104,13 @@ impl Server {
     pub(crate) fn def(&self) -> TableDef {
         self.lanes.block_on(0, Group::DEFAULT, || async {
             TableDef::clone(engine().schema().table("ks", "t").expect("the table is there"))
+        })
+    }
+
+    /// Returns a table or view of `ks`.
+    pub(crate) fn relation(&self, name: &'static str) -> Relation {
+        self.lanes.block_on(0, Group::DEFAULT, move || async move {
+            engine().schema().relation("ks", name).expect("it is there")
         })
     }
 
@@ -220,12 +227,16 @@ pub(crate) fn lines_of(batch: &RecordBatch) -> Vec<String> {
 
 /// Formats rows of a SELECT as the lines of a scan, independently of the engine.
 pub(crate) fn lines_of_rows(def: &TableDef, rows: &[Row]) -> Vec<String> {
-    let arrays = def.columns.iter().enumerate().map(|(at, column)| {
+    lines_of_relation(&Arc::new(def.clone()).into(), rows)
+}
+
+/// Does the same for a table or view.
+pub(crate) fn lines_of_relation(relation: &Relation, rows: &[Row]) -> Vec<String> {
+    let arrays = relation.def.columns.iter().enumerate().map(|(at, column)| {
         let mut builder = ColumnBuilder::new(&column.ty, SCALE_DEFAULT, rows.len());
         rows.iter().for_each(|row| builder.push(row[at].as_deref()).expect("a value"));
         builder.finish()
     });
-    let batch =
-        RecordBatch::try_new(engine::scan::schema_of(def, SCALE_DEFAULT), arrays.collect()).expect("columns");
-    lines_of(&batch)
+    let schema = engine::scan::schema_of_relation(relation, SCALE_DEFAULT);
+    lines_of(&RecordBatch::try_new(schema, arrays.collect()).expect("columns"))
 }

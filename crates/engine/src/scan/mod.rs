@@ -20,20 +20,20 @@ use ::schema::{ColumnDef, CqlType, TableDef, value};
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 
-use crate::Error;
+use crate::{Error, Relation};
 
 /// A columnar scan of one table on one core.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableScan {
     /// The keyspace.
     pub keyspace: String,
-    /// The table, which may be virtual.
+    /// The table, which may be virtual, or the materialized view.
     pub table: String,
     /// Columns of the batches, in this order, as indexes into [`columns_of`]. If empty, the batches
     /// still count rows.
     pub columns: Vec<usize>,
-    /// Restricts the scan to partitions with these tokens. Ignored for virtual tables, which have
-    /// no tokens.
+    /// Restricts the scan to partitions with these tokens: of a view, to rows of those partitions
+    /// of its table. Ignored for virtual tables, which have no tokens.
     pub tokens: RangeInclusive<i64>,
     /// Conditions that all hold for the wanted rows. The scan *may* omit rows that violate them.
     /// The caller checks them again.
@@ -56,8 +56,8 @@ impl TableScan {
     ///
     /// # Errors
     /// A column of the scan does not exist.
-    pub fn schema(&self, def: &TableDef) -> Result<SchemaRef, Error> {
-        let all = schema_of(def, self.scale);
+    pub fn schema(&self, relation: &Relation) -> Result<SchemaRef, Error> {
+        let (def, all) = (&relation.def, schema_of_relation(relation, self.scale));
         let count = all.fields().len();
         let asked = self.columns.iter().chain(self.filters.iter().map(|filter| &filter.column));
         if let Some(column) = asked.copied().find(|column| *column >= count) {
@@ -132,13 +132,15 @@ fn outer(ty: &CqlType, one: &Bound<Bytes>, other: &Bound<Bytes>, there: Ordering
     }
 }
 
-/// Snapshot of a core's part of a table. It is scanned on that core's fast lane, any number of
-/// times, and may be dropped anywhere. It keeps its memory and files alive.
+/// Snapshot of a core's part of a table, from which the table and its materialized views are read.
+/// It is scanned on that core's fast lane, any number of times, and may be dropped anywhere. It
+/// keeps its memory and files alive.
 pub trait TableSnapshot: Send {
     /// Starts a scan of the snapshot.
     ///
     /// # Errors
-    /// Returned if a column does not exist, or a bound is not a value of its column.
+    /// Returned if a column does not exist, a bound is not a value of its column, or the viewer of
+    /// the snapshot may not see values of a column.
     fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error>;
 }
 
@@ -208,6 +210,17 @@ pub fn columns_of(def: &TableDef) -> &[ColumnDef] {
 pub fn schema_of(def: &TableDef, scale: i8) -> SchemaRef {
     let fields = columns_of(def).iter().map(|column| field_of(def, column, scale));
     Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Returns all columns of a table or view as scans return them. Every column of a view may be null:
+/// an empty number, which is null in SQL, may be all of its partition key.
+pub fn schema_of_relation(relation: &Relation, scale: i8) -> SchemaRef {
+    let schema = schema_of(&relation.def, scale);
+    if relation.base.is_none() {
+        return schema;
+    }
+    let nullable = |field: &Arc<Field>| field.as_ref().clone().with_nullable(true);
+    Arc::new(ArrowSchema::new(schema.fields().iter().map(nullable).collect::<Vec<_>>()))
 }
 
 /// Returns a column as scans return it. Only partition key columns are never null: a partition with

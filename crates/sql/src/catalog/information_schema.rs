@@ -1,6 +1,7 @@
 //! `information_schema`, where programs look for tables, columns and keys. Types have Postgres'
-//! names, and positions begin at 1. Views about objects that do not exist here (views, foreign
-//! keys, routines) are empty. Rows are made from the table definitions when a statement runs.
+//! names, and positions begin at 1. Materialized views are views here, without constraints. Views
+//! about objects that do not exist here (foreign keys, routines) are empty. Rows are made from the
+//! table definitions when a statement runs.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -13,7 +14,8 @@ use datafusion::datasource::{MemTable, TableType};
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
-use engine::scan::schema_of;
+use engine::Relation;
+use engine::scan::schema_of_relation;
 use postgres_types::Type;
 
 use crate::catalog::types::type_of;
@@ -200,7 +202,7 @@ static VIEWS: [View; 14] = [
             "is_updatable",
             "is_insertable_into",
         ],
-        rows: NOTHING,
+        rows: InformationSchema::views,
     },
     View {
         name: "referential_constraints",
@@ -307,11 +309,16 @@ impl InformationSchema {
         self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the tables that the statement may read, as standard SQL has it.
-    fn shown(&self) -> impl Iterator<Item = Arc<TableDef>> {
+    /// Returns the tables and views that the statement may read, as standard SQL has it.
+    fn shown(&self) -> impl Iterator<Item = Relation> {
         let tables = self.now();
-        let shown = tables.all().filter(|table| reads(table));
+        let shown = tables.all().filter(reads);
         shown.collect::<Vec<_>>().into_iter()
+    }
+
+    /// Returns the tables among them.
+    fn shown_tables(&self) -> impl Iterator<Item = Arc<TableDef>> {
+        self.shown().filter(|relation| relation.base.is_none()).map(|relation| relation.def)
     }
 
     fn schemata(&self) -> Vec<ViewRow> {
@@ -326,20 +333,29 @@ impl InformationSchema {
     }
 
     fn tables(&self) -> Vec<ViewRow> {
-        let row = |table: Arc<TableDef>| {
+        let row = |Relation { def, base }: Relation| {
+            let kind = if base.is_some() { "VIEW" } else { "BASE TABLE" };
             let nulls = [const { Cell::Null }; 5];
             let end = [Cell::from("NO"), "NO".into(), Cell::Null];
-            [&located(&table)[..], &[Cell::from("BASE TABLE")], &nulls, &end].concat()
+            [&located(&def)[..], &[Cell::from(kind)], &nulls, &end].concat()
         };
         self.shown().map(row).collect()
     }
 
-    fn columns(&self) -> Vec<ViewRow> {
-        self.shown().flat_map(|table| self.columns_of(&table)).collect()
+    /// Returns the materialized views. Standard SQL shows their definitions to the owner only, and
+    /// CQL has no owners.
+    fn views(&self) -> Vec<ViewRow> {
+        let end = [Cell::Null, "NONE".into(), "NO".into(), "NO".into()];
+        let views = self.shown().filter(|relation| relation.base.is_some());
+        views.map(|view| [&located(&view.def)[..], &end].concat()).collect()
     }
 
-    fn columns_of(&self, table: &TableDef) -> Vec<ViewRow> {
-        let schema = schema_of(table, self.decimal_scale);
+    fn columns(&self) -> Vec<ViewRow> {
+        self.shown().flat_map(|relation| self.columns_of(&relation)).collect()
+    }
+
+    fn columns_of(&self, relation: &Relation) -> Vec<ViewRow> {
+        let (table, schema) = (&relation.def, schema_of_relation(relation, self.decimal_scale));
         let row = |(place, field): (usize, &Arc<Field>)| {
             let ty = type_of(field).unwrap_or(Type::UNKNOWN);
             let udt_name = ty.name();
@@ -373,7 +389,7 @@ impl InformationSchema {
             let end = ["PRIMARY KEY", "NO", "NO", "YES", "NO"].map(Cell::from);
             [&constraint(&table)[..], &located(&table), &end].concat()
         };
-        self.shown().map(row).collect()
+        self.shown_tables().map(row).collect()
     }
 
     fn key_columns(&self) -> Vec<ViewRow> {
@@ -385,7 +401,7 @@ impl InformationSchema {
             };
             keys.map(row).collect::<Vec<ViewRow>>()
         };
-        self.shown().flat_map(of).collect()
+        self.shown_tables().flat_map(of).collect()
     }
 }
 

@@ -20,7 +20,7 @@ use ::schema::TableDef;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result};
-use engine::About;
+use engine::{About, Relation};
 
 use crate::catalog::information_schema::InformationSchema;
 use crate::failure::{Failure, state};
@@ -50,9 +50,10 @@ impl Tables {
         self.schema.version == other.schema.version && self.virtuals.len() == other.virtuals.len()
     }
 
-    /// True if the schema has the table with the same definition. False for virtual tables.
-    pub(crate) fn store(&self, table: &TableDef) -> bool {
-        self.schema.table(&table.keyspace, &table.name).is_some_and(|found| **found == *table)
+    /// True if the schema has the table or view with the same definition. False for virtual tables.
+    pub(crate) fn store(&self, relation: &Relation) -> bool {
+        let TableDef { keyspace, name, .. } = &*relation.def;
+        self.schema.relation(keyspace, name).is_some_and(|found| found == *relation)
     }
 
     /// True if a keyspace of virtual or stored tables has this name.
@@ -68,25 +69,33 @@ impl Tables {
         names
     }
 
+    /// Returns the names of the tables and materialized views of a keyspace.
     fn tables(&self, keyspace: &str) -> Vec<String> {
         let virtuals = self.virtuals.iter().filter(|table| table.keyspace == keyspace);
-        let real = self.schema.keyspaces.get(keyspace).into_iter().flat_map(|found| found.tables.keys());
-        real.chain(virtuals.map(|table| &table.name)).cloned().collect()
+        let found = self.schema.keyspaces.get(keyspace);
+        let real = found.into_iter().flat_map(|found| found.tables.keys());
+        let views = found.into_iter().flat_map(|found| found.views().map(|(_, view)| &view.name));
+        real.chain(virtuals.map(|table| &table.name)).chain(views).cloned().collect()
     }
 
-    /// Returns all tables, ordered by keyspace.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<TableDef>> {
+    /// Returns all tables and materialized views, ordered by keyspace.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Relation> {
         let of = move |keyspace: String| {
-            let tables = self.tables(&keyspace).into_iter();
-            tables.filter_map(move |name| self.table(&keyspace, &name)).collect::<Vec<_>>()
+            let virtuals = self.virtuals.iter().filter(|table| table.keyspace == keyspace);
+            let found = self.schema.keyspaces.get(&keyspace);
+            let real = found.into_iter().flat_map(|found| found.tables.values());
+            let views = found.into_iter().flat_map(|found| found.views());
+            let tables = real.chain(virtuals).cloned().map(Relation::from);
+            tables.chain(views.map(|(base, view)| Relation::of_view(base, view))).collect::<Vec<_>>()
         };
         self.keyspaces().into_iter().flat_map(of)
     }
 
-    /// Returns a table, by its exact name.
-    pub(crate) fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableDef>> {
+    /// Returns a table or materialized view, by its exact name.
+    pub(crate) fn table(&self, keyspace: &str, name: &str) -> Option<Relation> {
         let is_it = |table: &&Arc<TableDef>| table.keyspace == keyspace && table.name == name;
-        self.schema.table(keyspace, name).or_else(|| self.virtuals.iter().find(is_it)).cloned()
+        let virtuals = || self.virtuals.iter().find(is_it).cloned().map(Relation::from);
+        self.schema.relation(keyspace, name).or_else(virtuals)
     }
 }
 
@@ -101,8 +110,10 @@ pub(crate) fn shows(schema: &str) -> bool {
     is_of_postgres(schema) || tasks::viewer().is_some_and(|viewer| viewer.sees(About::Keyspace(schema)))
 }
 
-/// True if the role of the statement of the current task may read a table.
-pub(crate) fn reads(table: &TableDef) -> bool {
+/// True if the role of the statement of the current task may read a table, or a view by the rights
+/// on its table.
+pub(crate) fn reads(relation: &Relation) -> bool {
+    let table = relation.stored();
     let about = About::Rows(&table.keyspace, &table.name, table.id.as_u128());
     tasks::viewer().is_some_and(|viewer| viewer.sees(about))
 }
@@ -118,14 +129,6 @@ fn of_nodes(keyspace: &str, table: &str) -> Failure {
     let text = format!("{keyspace}.{table} cannot be read over SQL in front of a cluster");
     let hint = "Read it through CQL, on this server's CQL port: a node answers. Tables and columns of the cluster \
                 are in information_schema.";
-    Failure::new(state::UNSUPPORTED, text).with_hint(hint)
-}
-
-/// Returns the refusal of a materialized view.
-fn of_view(keyspace: &str, view: &str) -> Failure {
-    let text = format!("the materialized view {keyspace}.{view} cannot be read over SQL");
-    let hint = "Read its table: SQL scans columns in bulk, and would read the rows of a view one by one. CQL reads \
-                the view.";
     Failure::new(state::UNSUPPORTED, text).with_hint(hint)
 }
 
@@ -244,11 +247,8 @@ impl SchemaProvider for Keyspace {
         if found.is_none() && is_of_nodes(&self.name) {
             return Err(of_nodes(&self.name, name).into());
         }
-        if found.is_none() && self.tables.schema.view(&self.name, name).is_some() {
-            return Err(of_view(&self.name, name).into());
-        }
-        let table = |def| CqlTable::new(self.engines.clone(), def, self.decimal_scale);
-        Ok(found.map(|def| Arc::new(table(def)) as Arc<dyn TableProvider>))
+        let table = |relation| CqlTable::new(self.engines.clone(), relation, self.decimal_scale);
+        Ok(found.map(|relation| Arc::new(table(relation)) as Arc<dyn TableProvider>))
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -170,7 +170,7 @@ impl Planned {
         let (mut any, mut all) = (false, true);
         each_scanned(&self.plan, |table| {
             any = true;
-            all &= table.is_some_and(|table| tables.store(&table.def));
+            all &= table.is_some_and(|table| tables.store(&table.relation));
         })?;
         Ok(any && all)
     }
@@ -453,7 +453,7 @@ fn columns_of(name: &ObjectName, tables: &Tables, schema: &str) -> Option<Vec<St
         [] => return None,
     };
     let table = tables.table(&keyspace, &table)?;
-    Some(table.columns.iter().map(|column| column.name.clone()).collect())
+    Some(table.def.columns.iter().map(|column| column.name.clone()).collect())
 }
 
 /// Returns the replacement of a known client's statement over the catalog. All of these contain
@@ -553,18 +553,20 @@ fn each_scanned(plan: &LogicalPlan, mut visit: impl FnMut(Option<&CqlTable>)) ->
     Ok(())
 }
 
-/// Returns the tables that a plan reads, by keyspace and name.
+/// Returns the tables that a plan reads, by keyspace and name. For a view that is its table, whose
+/// permissions decide.
 fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
     let mut tables = Vec::new();
     each_scanned(plan, |table| {
-        tables.extend(table.map(|table| (table.def.keyspace.clone(), table.def.name.clone())));
+        let stored = table.map(|table| table.relation.stored());
+        tables.extend(stored.map(|table| (table.keyspace.clone(), table.name.clone())));
     })?;
     tables.sort_unstable();
     tables.dedup();
     Ok(tables)
 }
 
-/// Returns the ids of the tables that a plan reads more than once.
+/// Returns the ids of the tables that a plan reads more than once, by their name or by views.
 fn repeated(plan: &LogicalPlan) -> Result<HashSet<Uuid>> {
     // A recursive query reads its tables again in each round.
     let mut is_recursive = false;
@@ -574,7 +576,8 @@ fn repeated(plan: &LogicalPlan) -> Result<HashSet<Uuid>> {
     })?;
     let (mut seen, mut repeated) = (HashSet::new(), HashSet::new());
     each_scanned(plan, |table| {
-        repeated.extend(table.map(|table| table.def.id).filter(|id| !seen.insert(*id) || is_recursive));
+        let id = table.map(|table| table.relation.stored().id);
+        repeated.extend(id.filter(|id| !seen.insert(*id) || is_recursive));
     })?;
     Ok(repeated)
 }

@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use ::schema::{ColumnKind, TableDef};
+use ::schema::{ColumnKind, TableDef, value};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
@@ -24,6 +24,7 @@ use datafusion::physical_expr::expressions::{
     IsNullExpr, Literal,
 };
 use datafusion::scalar::ScalarValue;
+use engine::Relation;
 use engine::scan::Filter;
 
 use crate::run::filter::{any_of, compared, one_of};
@@ -31,7 +32,7 @@ use crate::run::filter::{any_of, compared, one_of};
 /// The dynamic filters of one partition of a scan.
 #[derive(Debug)]
 pub(crate) struct DynamicFilters {
-    def: Arc<TableDef>,
+    relation: Relation,
     watched: Vec<(Arc<dyn PhysicalExpr>, DynamicFilterTracking)>,
     /// No check so far: the first one reports what is known already.
     is_new: bool,
@@ -43,10 +44,10 @@ impl DynamicFilters {
         DynamicFilterTracking::classify(condition).contains_dynamic_filter()
     }
 
-    pub(crate) fn new(def: Arc<TableDef>, conditions: &[Arc<dyn PhysicalExpr>]) -> DynamicFilters {
+    pub(crate) fn new(relation: Relation, conditions: &[Arc<dyn PhysicalExpr>]) -> DynamicFilters {
         let watched = conditions.iter().map(|c| (c.clone(), DynamicFilterTracking::classify(c))).collect();
         let is_new = !conditions.is_empty();
-        DynamicFilters { def, watched, is_new }
+        DynamicFilters { relation, watched, is_new }
     }
 
     /// Returns filters that every row still needed meets. `None` if nothing has changed since the
@@ -57,56 +58,62 @@ impl DynamicFilters {
             changed |= tracking.watcher().is_some_and(|watcher| watcher.changed());
         }
         changed.then(|| {
-            self.watched.iter().flat_map(|(condition, _)| conditions(&self.def, condition)).collect()
+            self.watched.iter().flat_map(|(condition, _)| conditions(&self.relation, condition)).collect()
         })
     }
 }
 
 /// Converts a condition to filters that all hold where the condition holds. Empty if the scan
 /// cannot use it.
-fn conditions(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> Vec<Filter> {
+fn conditions(relation: &Relation, condition: &Arc<dyn PhysicalExpr>) -> Vec<Filter> {
+    let def = &relation.def;
     if let Some(dynamic) = condition.downcast_ref::<DynamicFilterPhysicalExpr>() {
-        return dynamic.current().map_or_else(|_| Vec::new(), |current| conditions(def, &current));
+        return dynamic.current().map_or_else(|_| Vec::new(), |current| conditions(relation, &current));
     }
     if let Some(list) = condition.downcast_ref::<InListExpr>().filter(|list| !list.negated()) {
         let values = list.list().iter().map(|one| one.downcast_ref::<Literal>().map(Literal::value));
         return column(list.expr()).and_then(|name| one_of(def, name, values)).into_iter().collect();
     }
     if let Some(case) = condition.downcast_ref::<CaseExpr>() {
-        return one_of_cases(def, case);
+        return one_of_cases(relation, case);
     }
     let Some(binary) = condition.downcast_ref::<BinaryExpr>() else { return Vec::new() };
     let (left, right) = (binary.left(), binary.right());
     match binary.op() {
         Operator::And => {
-            let mut both = conditions(def, left);
-            both.extend(conditions(def, right));
+            let mut both = conditions(relation, left);
+            both.extend(conditions(relation, right));
             both
         }
-        Operator::Or if is_never(def, left) => conditions(def, right),
-        Operator::Or => any_of(def, [left, right].into_iter().map(|side| conditions(def, side))),
+        Operator::Or if is_never(relation, left) => conditions(relation, right),
+        Operator::Or => any_of(def, [left, right].into_iter().map(|side| conditions(relation, side))),
         op => comparison(def, left, *op, right).into_iter().collect(),
     }
 }
 
 /// Returns filters that hold in every case of `case`. A partitioned join makes one case for each
 /// partition.
-fn one_of_cases(def: &TableDef, case: &CaseExpr) -> Vec<Filter> {
+fn one_of_cases(relation: &Relation, case: &CaseExpr) -> Vec<Filter> {
     let is_false = |part: &&Arc<dyn PhysicalExpr>| {
         let literal = part.downcast_ref::<Literal>();
         literal.is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(false)))
     };
     let parts = case.when_then_expr().iter().map(|(_, then)| then).chain(case.else_expr());
-    let parts = parts.filter(|part| !is_false(part)).map(|part| conditions(def, part));
-    any_of(def, parts)
+    let parts = parts.filter(|part| !is_false(part)).map(|part| conditions(relation, part));
+    any_of(&relation.def, parts)
 }
 
 /// Returns true if the condition is `IS NULL` of a column that cannot be null.
-fn is_never(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> bool {
+fn is_never(relation: &Relation, condition: &Arc<dyn PhysicalExpr>) -> bool {
+    let def = &relation.def;
     let tested = condition.downcast_ref::<IsNullExpr>().and_then(|is_null| column(is_null.arg()));
-    let Some(kind) = tested.and_then(|name| Some(def.column(name)?.1.kind)) else { return false };
-    match kind {
-        ColumnKind::PartitionKey(_) => true,
+    let Some((_, column)) = tested.and_then(|name| def.column(name)) else { return false };
+    match column.kind {
+        // Empty numbers are null. The whole key of a table is never empty; that of a view may be.
+        ColumnKind::PartitionKey(_) => {
+            let is_whole = relation.base.is_none() && def.partition_key().count() == 1;
+            is_whole || !value::is_empty(&column.ty, &[])
+        }
         // A partition with static cells only yields a row whose clustering columns are null.
         ColumnKind::Clustering(..) => def.columns.iter().all(|column| column.kind != ColumnKind::Static),
         ColumnKind::Static | ColumnKind::Regular => false,
@@ -172,7 +179,8 @@ mod tests {
             .iter()
             .map(|(column, from, to)| Filter::between(*column, bytes(*from), bytes(*to)))
             .collect();
-        let found = conditions(&def(), condition).into_iter().map(|filter| Filter { values: None, ..filter });
+        let found =
+            conditions(&def().into(), condition).into_iter().map(|filter| Filter { values: None, ..filter });
         assert_eq!(found.collect::<Vec<_>>(), expected, "{condition}");
     }
 
@@ -220,8 +228,10 @@ mod tests {
     fn is_null_prevents_filters() {
         use Operator::{Gt, Or};
         check(&both(null("price"), Or, is("price", Gt, 7)), &[]);
-        // A partition key is never null.
-        check(&both(null("id"), Or, is("id", Gt, 7)), &[(0, Bound::Excluded(7), Bound::Unbounded)]);
+        // The partition key of a table is never null. That of a view may be an empty number.
+        let or_null = both(null("id"), Or, is("id", Gt, 7));
+        check(&or_null, &[(0, Bound::Excluded(7), Bound::Unbounded)]);
+        assert!(conditions(&Relation { base: Some(def()), def: def() }, &or_null).is_empty());
         check(&lit(false), &[]);
     }
 
@@ -232,7 +242,7 @@ mod tests {
         let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![price], lit(true)));
         let condition: Expr = dynamic.clone();
         assert!(DynamicFilters::is_dynamic(&condition) && !DynamicFilters::is_dynamic(&lit(true)));
-        let mut filters = DynamicFilters::new(def(), &[condition]);
+        let mut filters = DynamicFilters::new(def().into(), &[condition]);
         assert_eq!(filters.changed(), Some(vec![]), "as it is");
         assert_eq!(filters.changed(), None);
         dynamic.update(is("price", Operator::Lt, 7)).expect("updated");
@@ -240,7 +250,7 @@ mod tests {
         assert_eq!(filters.changed(), None);
         // A filter that is complete before the scan starts.
         dynamic.mark_complete();
-        let mut late = DynamicFilters::new(def(), &[dynamic]);
+        let mut late = DynamicFilters::new(def().into(), &[dynamic]);
         assert_eq!(late.changed().map(|filters| filters.len()), Some(1));
         assert_eq!(late.changed(), None);
     }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
-use ::schema::TableDef;
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{Field, SchemaRef};
@@ -28,8 +27,8 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
 };
-use engine::Error;
 use engine::scan::{BatchSource, TableScan};
+use engine::{Error, Relation};
 
 use crate::run::dynamic_filters::DynamicFilters;
 use crate::run::engines::Engines;
@@ -46,8 +45,8 @@ const MAKING_COPIES: u64 = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct ScanExec {
     engines: Engines,
-    /// Definition that the scan's column indexes refer to.
-    def: Arc<TableDef>,
+    /// Table or view whose columns the scan's indexes refer to.
+    relation: Relation,
     scan: TableScan,
     /// Dynamic filters.
     dynamic: Vec<Arc<dyn PhysicalExpr>>,
@@ -61,7 +60,7 @@ impl ScanExec {
     /// Creates a scan that returns batches of `schema`. Must be called on a lane.
     pub(crate) fn new(
         engines: Engines,
-        def: Arc<TableDef>,
+        relation: Relation,
         scan: TableScan,
         schema: SchemaRef,
         statistics: Statistics,
@@ -76,7 +75,7 @@ impl ScanExec {
         .with_scheduling_type(SchedulingType::Cooperative);
         ScanExec {
             engines,
-            def,
+            relation,
             scan,
             dynamic: Vec::new(),
             schema,
@@ -96,6 +95,9 @@ impl DisplayAs for ScanExec {
     fn fmt_as(&self, _t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
         write!(f, "ScanExec: {}.{}, columns=[{}]", self.scan.keyspace, self.scan.table, names.join(", "))?;
+        if let Some(base) = &self.relation.base {
+            write!(f, ", view of={}", base.name)?;
+        }
         if !self.scan.filters.is_empty() {
             write!(f, ", filters={}", self.scan.filters.len())?;
         }
@@ -164,7 +166,7 @@ impl ExecutionPlan for ScanExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let engines = self.engines.clone();
-        let def = self.def.clone();
+        let relation = self.relation.clone();
         let scan = self.scan.clone();
         let schema = self.schema.clone();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
@@ -177,13 +179,13 @@ impl ExecutionPlan for ScanExec {
         }
         let snapshot = move || {
             let engine = engines.here().ok_or_else(|| Error::Server("the server is stopping".to_owned()))?;
-            let current = engine.schema();
-            let altered = |now: &Arc<TableDef>| now.id != def.id || now.columns != def.columns;
-            if current.table(&def.keyspace, &def.name).is_some_and(altered) {
+            let def = &relation.def;
+            let altered = |now: Relation| now.def.id != def.id || now.def.columns != def.columns;
+            if engine.schema().relation(&def.keyspace, &def.name).is_some_and(altered) {
                 return Err(Error::Stale);
             }
             let source = match &snapshots {
-                Some(snapshots) => snapshots.scan(&*engine, def.id, &scan, &viewer),
+                Some(snapshots) => snapshots.scan(&*engine, relation.stored().id, &scan, &viewer),
                 None => engine
                     .table_snapshot_for(&scan.keyspace, &scan.table, Some(&viewer))
                     .and_then(|snapshot| snapshot.scan(&scan)),
@@ -191,7 +193,7 @@ impl ExecutionPlan for ScanExec {
             // The last owner drops the snapshots here, on the heavy lane.
             Ok((source?, snapshots))
         };
-        let filters = DynamicFilters::new(self.def.clone(), &self.dynamic);
+        let filters = DynamicFilters::new(self.relation.clone(), &self.dynamic);
         let making = Making { schema, filters, metrics, run: run.clone() };
         let work = move |(source, snapshots), sender| async move {
             let _snapshots = snapshots;

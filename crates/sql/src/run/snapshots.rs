@@ -1,6 +1,6 @@
 //! Snapshots of the tables that a query reads more than once, taken on each core by the first scan
-//! there. All scans of such a table see the same data. Other tables have none here, so that
-//! overwritten data is freed as soon as it is read.
+//! there. All scans of such a table, and of its materialized views, see the same data. Other tables
+//! have none here, so that overwritten data is freed as soon as it is read.
 //!
 //! Stored in a task's context and dropped with it, on heavy lanes.
 

@@ -1,9 +1,8 @@
-//! A CQL table as a table of DataFusion: its columns in Arrow's types, and a scan with one
-//! partition for each core.
+//! A CQL table or materialized view as a table of DataFusion: its columns in Arrow's types, and a
+//! scan with one partition for each core.
 
 use std::sync::Arc;
 
-use ::schema::TableDef;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
@@ -13,7 +12,8 @@ use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use engine::scan::{TableScan, TableStatistics, schema_of};
+use engine::Relation;
+use engine::scan::{TableScan, TableStatistics, schema_of_relation};
 
 use crate::run::engines::Engines;
 use crate::run::filter;
@@ -25,20 +25,20 @@ pub(crate) struct ScanOptions {
     pub(crate) bypass_cache: bool,
 }
 
-/// A table, stored or virtual.
+/// A table, stored or virtual, or a materialized view.
 #[derive(Debug)]
 pub(crate) struct CqlTable {
     engines: Engines,
-    pub(crate) def: Arc<TableDef>,
+    pub(crate) relation: Relation,
     /// Scale of its CQL `decimal` columns.
     decimal_scale: i8,
     schema: SchemaRef,
 }
 
 impl CqlTable {
-    pub(crate) fn new(engines: Engines, def: Arc<TableDef>, decimal_scale: i8) -> CqlTable {
-        let schema = schema_of(&def, decimal_scale);
-        CqlTable { engines, def, decimal_scale, schema }
+    pub(crate) fn new(engines: Engines, relation: Relation, decimal_scale: i8) -> CqlTable {
+        let schema = schema_of_relation(&relation, decimal_scale);
+        CqlTable { engines, relation, decimal_scale, schema }
     }
 
     /// Returns the table with its timestamps in another zone. `None` if it has none, or all are in
@@ -60,15 +60,15 @@ impl CqlTable {
         });
         let schema =
             Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), self.schema.metadata().clone()));
-        let (engines, def) = (self.engines.clone(), self.def.clone());
-        Some(CqlTable { engines, def, decimal_scale: self.decimal_scale, schema })
+        let (engines, relation) = (self.engines.clone(), self.relation.clone());
+        Some(CqlTable { engines, relation, decimal_scale: self.decimal_scale, schema })
     }
 
     /// Returns the estimated rows and bytes on all cores. Unknown if any core has no estimate.
     async fn counted(&self) -> Option<TableStatistics> {
         let mut counted = TableStatistics::default();
         for core in 0..lanes::cores() {
-            let (engines, def) = (self.engines.clone(), self.def.clone());
+            let (engines, def) = (self.engines.clone(), self.relation.def.clone());
             let count =
                 lanes::call(
                     core,
@@ -99,7 +99,7 @@ impl TableProvider for CqlTable {
     }
 
     fn table_type(&self) -> TableType {
-        TableType::Base
+        if self.relation.base.is_some() { TableType::View } else { TableType::Base }
     }
 
     async fn scan(
@@ -114,12 +114,13 @@ impl TableProvider for CqlTable {
         let schema = Arc::new(self.schema.project(&columns)?);
         let expected = self.counted().await;
         let statistics = self.statistics(expected).project(Some(&columns));
+        let def = &self.relation.def;
         let scan = TableScan {
-            keyspace: self.def.keyspace.clone(),
-            table: self.def.name.clone(),
+            keyspace: def.keyspace.clone(),
+            table: def.name.clone(),
             columns,
             tokens: i64::MIN..=i64::MAX,
-            filters: filters.iter().flat_map(|condition| filter::filters(&self.def, condition)).collect(),
+            filters: filters.iter().flat_map(|condition| filter::filters(def, condition)).collect(),
             // DataFusion passes no limit if it filters afterwards, since filters are inexact.
             limit: limit.filter(|_| filters.is_empty()).map(|limit| limit as u64),
             batch_rows: state.config().batch_size(),
@@ -131,11 +132,11 @@ impl TableProvider for CqlTable {
             true => statistics,
             false => statistics.to_inexact(),
         };
-        Ok(Arc::new(ScanExec::new(self.engines.clone(), self.def.clone(), scan, schema, statistics)))
+        Ok(Arc::new(ScanExec::new(self.engines.clone(), self.relation.clone(), scan, schema, statistics)))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        let judge = |condition: &&Expr| match filter::filters(&self.def, condition).is_empty() {
+        let judge = |condition: &&Expr| match filter::filters(&self.relation.def, condition).is_empty() {
             false => TableProviderFilterPushDown::Inexact,
             true => TableProviderFilterPushDown::Unsupported,
         };

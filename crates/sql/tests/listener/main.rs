@@ -12,4 +12,5 @@ mod planning;
 mod queries;
 mod sessions;
 mod spilling;
+mod views;
 mod visibility;

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -61,6 +62,13 @@ impl<C: CatalogInfo> PgTablesTable<C> {
                     {
                         // Now process all tables in this schema
                         for table_name in catalog_table_names {
+                            let table_type = this
+                                .catalog_list
+                                .table_type(&catalog_name, &schema_name, &table_name)
+                                .await?;
+                            if table_type == Some(TableType::View) {
+                                continue;
+                            }
                             schema_names.push(schema_name.to_string());
                             table_names.push(table_name.to_string());
                             table_owners.push("postgres".to_string());

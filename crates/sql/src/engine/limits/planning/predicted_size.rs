@@ -236,7 +236,7 @@ impl<'a> Queries<'a> {
         };
         let found = self.names.tables.table(schema, table);
         let found = found.or_else(|| self.names.tables.table(&schema.to_lowercase(), &table.to_lowercase()));
-        let columns = found.map_or(OTHER_COLUMNS, |table| table.columns.len() as u64);
+        let columns = found.map_or(OTHER_COLUMNS, |table| table.def.columns.len() as u64);
         Relation { columns, nodes: 0 }
     }
 
