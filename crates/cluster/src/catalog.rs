@@ -91,6 +91,11 @@ impl ClusterTable {
     pub(crate) fn of(def: TableDef, opaque: Vec<usize>) -> ClusterTable {
         ClusterTable { def: Arc::new(def), base: None, opaque }
     }
+
+    #[cfg(test)]
+    pub(crate) fn as_view(self) -> ClusterTable {
+        ClusterTable { base: Some(self.def.clone()), ..self }
+    }
 }
 
 /// Row of `system_schema.keyspaces`.

@@ -265,6 +265,27 @@ mod tests {
         assert_eq!(keys_of(&ints(), &filters), Some(vec![vec![int(1), text("x")]]), "no partition has it");
     }
 
+    /// Cassandra 5.0.9 returns the rows of such a partition for a range of tokens, and refuses its
+    /// key.
+    #[test]
+    fn empty_key_of_a_view_is_found_by_ranges() {
+        let mut def = TableDef::clone(&ints().def);
+        def.columns.rotate_left(1);
+        def.columns.truncate(1);
+        def.columns[0].kind = ColumnKind::PartitionKey(0);
+        let table = ClusterTable::of(def, Vec::new());
+        let filters = [any_of(0, vec![text(""), text("x")])];
+        assert_eq!(keys_of(&table, &filters), Some(vec![vec![text("x")]]), "no table has it");
+        let view = table.as_view();
+        assert_eq!(keys_of(&view, &filters), None);
+        assert_eq!(keys_of(&view, &[Filter::equal(0, text("x"))]), Some(vec![vec![text("x")]]));
+        assert_eq!(
+            keys_of(&ints().as_view(), &[Filter::equal(0, int(1)), Filter::equal(1, text(""))])
+                .map(|k| k.len()),
+            Some(1)
+        );
+    }
+
     #[test]
     fn types_with_several_forms_and_unknown_ones_have_no_conditions() {
         let filters: Vec<Filter> = (0..4).map(|column| Filter::equal(column, int(1))).collect();

@@ -33,7 +33,9 @@ impl Tokens {
             let Some(token) = bind.number(values)? else {
                 return Err(Error::Invalid("Invalid unset value for the partition key token".into()));
             };
-            let strict = i128::from(matches!(op, CompareOp::Less | CompareOp::Greater));
+            // As in Cassandra, tokens above the smallest one are all: a view may have a row there.
+            let is_strict = matches!(op, CompareOp::Less | CompareOp::Greater) && token != i64::MIN;
+            let strict = i128::from(is_strict);
             match op {
                 CompareOp::NotEq => unreachable!("refused when the statement was prepared"),
                 CompareOp::Eq => (first, last) = (token.into(), token.into()),

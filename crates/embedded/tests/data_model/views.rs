@@ -157,6 +157,7 @@ fn empty_value_is_a_partition_that_a_scan_finds() {
         ("INSERT INTO t (p, v) VALUES (1, null)", "void"),
         ("SELECT * FROM m", "'',123"),
         ("SELECT * FROM m WHERE v = ''", "! Key may not be empty"),
+        ("SELECT * FROM m WHERE token(v) > -9223372036854775808 AND token(v) <= 0", "'',123"),
     ]);
 }
 
