@@ -297,7 +297,7 @@ PSQL = [
     ("\\df", ["0 rows"]),
     ("\\d+ shop.orders", ["customer", "integer", "not null", "note", "text"]),
     ("\\dn+", ["shop", "system_schema"]),
-    ("\\dp shop.*", ["orders", "table", "5 rows"]),
+    ("\\dp shop.*", ["orders", "table", "6 rows"]),
     ("\\z shop.orders", ["orders", "1 row"]),
     ("\\dT", ["0 rows"]),
     ("SELECT version();", ["PostgreSQL", "fairlane"]),
