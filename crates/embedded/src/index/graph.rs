@@ -167,10 +167,7 @@ impl VectorGraph {
     pub(crate) fn push(&self, written: WrittenVector) {
         match self.state.get() {
             State::Closed => return,
-            State::Full => {
-                let freed = self.freed.get();
-                return self.freed.set(freed.after_write());
-            }
+            State::Full => return self.note_write(),
             State::New | State::Building | State::Ready => {}
         }
         let mut queue = self.queue.borrow_mut();
@@ -180,6 +177,11 @@ impl VectorGraph {
         }
         drop(queue);
         self.changed.notify();
+    }
+
+    /// Notes that rows were written or deleted, of which it may have vectors.
+    pub(super) fn note_write(&self) {
+        self.freed.set(self.freed.get().after_write());
     }
 
     /// Returns what a search needs. `None`: it has to be exact.

@@ -1,7 +1,6 @@
 //! Decisions about graphs of vectors: when one is saved, and if one that was freed fits.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use crate::index::graph_counts::add;
 
@@ -11,11 +10,12 @@ const CHANGES_MIN: u64 = 1024;
 /// Changed nodes after which a graph is saved, as a part of its nodes.
 const CHANGES_PART: u64 = 4;
 
-/// Interval of counting the rows. Counting 10 million takes about a hundredth of it.
-const COUNTED_EVERY: Duration = Duration::from_secs(3600);
+/// Interval of counting the rows without a write: they may expire. Counting 10 million takes about a
+/// hundredth of it.
+const COUNTED_EVERY_NS: u64 = 3_600 * 1_000_000_000;
 
-/// Writes after which rows are counted again, as a part of the rows.
-const WRITES_PART: u64 = 4;
+/// Interval of counting the rows after writes, as a multiple of the time that counting takes.
+const COUNTS_PART: u64 = 100;
 
 /// Changes of a graph since it was saved.
 #[derive(Default)]
@@ -73,10 +73,11 @@ pub(super) struct Freed {
     row_bytes: u64,
     /// Rows with vectors. `None`: they have to be counted.
     rows: Option<u64>,
-    /// Time of the count, ns.
+    /// Time of the count, and its duration, ns.
     counted_ns: u64,
-    /// Writes of vectors since then.
-    writes: u64,
+    took_ns: u64,
+    /// True if rows were written since then.
+    has_changed: bool,
 }
 
 impl Freed {
@@ -86,23 +87,23 @@ impl Freed {
     }
 
     pub(super) fn after_write(self) -> Freed {
-        Freed { writes: self.writes.saturating_add(1), ..self }
+        Freed { has_changed: true, ..self }
     }
 
     /// Returns it for the time while rows are counted.
     pub(super) fn while_counting(self) -> Freed {
-        Freed { rows: None, writes: 0, ..self }
+        Freed { rows: None, has_changed: false, ..self }
     }
 
-    pub(super) fn counted(self, rows: u64, now_ns: u64) -> Freed {
-        Freed { rows: Some(rows), counted_ns: now_ns, ..self }
+    pub(super) fn counted(self, rows: u64, began_ns: u64, now_ns: u64) -> Freed {
+        let took_ns = now_ns.saturating_sub(began_ns);
+        Freed { rows: Some(rows), counted_ns: now_ns, took_ns, ..self }
     }
 
     pub(super) fn has_to_be_counted(&self, now_ns: u64) -> bool {
-        let age_ns = now_ns.saturating_sub(self.counted_ns);
-        self.rows.is_none_or(|rows| {
-            self.writes > rows / WRITES_PART || u128::from(age_ns) >= COUNTED_EVERY.as_nanos()
-        })
+        let after_writes_ns = self.took_ns.saturating_mul(COUNTS_PART);
+        let interval_ns = if self.has_changed { after_writes_ns } else { COUNTED_EVERY_NS };
+        self.rows.is_none() || now_ns.saturating_sub(self.counted_ns) >= interval_ns
     }
 
     /// Returns true if the graph is expected to fit.
@@ -120,30 +121,26 @@ mod tests {
     fn graph_is_expected_to_fit_with_a_quarter_to_spare() {
         let freed = Freed::new(1000, 10);
         assert!(!freed.fits(usize::MAX), "its rows are not known");
-        let freed = freed.counted(30, 1);
+        let freed = freed.counted(30, 1, 2);
         assert!(freed.fits(4000) && !freed.fits(3996));
-        assert!(freed.counted(0, 1).fits(0));
-        assert!(!freed.counted(u64::MAX, 1).fits(usize::MAX));
-        assert!(Freed::new(1000, 0).counted(1, 1).fits(1336), "an empty graph has a size, too");
+        assert!(freed.counted(0, 1, 2).fits(0));
+        assert!(!freed.counted(u64::MAX, 1, 2).fits(usize::MAX));
+        assert!(Freed::new(1000, 0).counted(1, 1, 2).fits(1336), "an empty graph has a size, too");
     }
 
     #[test]
-    fn rows_are_counted_after_writes_of_a_quarter_and_an_hour() {
-        let hour_ns = 3600 * 1_000_000_000;
+    fn counting_takes_a_hundredth_of_the_time_after_writes() {
         let freed = Freed::new(1000, 10);
         assert!(freed.has_to_be_counted(0));
-        let mut freed = freed.counted(40, 5);
-        for _ in 0..10 {
-            freed = freed.after_write();
-            assert!(!freed.has_to_be_counted(5 + hour_ns - 1));
-        }
-        assert!(freed.has_to_be_counted(5 + hour_ns));
-        assert!(freed.after_write().has_to_be_counted(6));
-        // A write while rows are counted may be behind the scan.
-        let freed = freed.while_counting().after_write();
-        assert!(freed.has_to_be_counted(7));
-        let freed = freed.counted(4, 7);
-        assert!(!freed.has_to_be_counted(8) && freed.after_write().has_to_be_counted(8));
+        let freed = freed.counted(40, 1000, 1010);
+        assert!(!freed.has_to_be_counted(1010 + COUNTED_EVERY_NS - 1));
+        assert!(freed.has_to_be_counted(1010 + COUNTED_EVERY_NS));
+        let freed = freed.after_write();
+        assert!(!freed.has_to_be_counted(2009) && freed.has_to_be_counted(2010));
+        // The scan may be past a row that is written while it counts.
+        let freed = freed.while_counting();
+        assert!(!freed.counted(40, 2000, 2001).has_to_be_counted(9000));
+        assert!(freed.after_write().counted(40, 2000, 2001).has_to_be_counted(9000));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! 3. Every [`CHECKED_EVERY`] the estimate is compared with the free memory: other graphs may be
 //!    gone. The graph is made anew if it needs at most three quarters of it, so that it has space
 //!    to grow before it is freed again.
-//! 4. Rows are counted again after as many writes of vectors as a quarter of the rows, and after
-//!    an hour, for rows that expire and partitions that are deleted.
+//! 4. Rows are counted again after writes and deletions, but counting takes a hundredth of the time
+//!    at most, and each hour, as rows may expire.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -53,11 +53,12 @@ impl VectorGraph {
         if self.bytes.get() > 0 {
             self.free().await;
         }
-        if self.freed.get().has_to_be_counted(lanes::time::monotonic_ns()) {
+        let began_ns = lanes::time::monotonic_ns();
+        if self.freed.get().has_to_be_counted(began_ns) {
             // The scan may be past the rows that are written from here on.
             self.freed.set(self.freed.get().while_counting());
             let rows = self.count_rows(engine).await?;
-            self.freed.set(self.freed.get().counted(rows, lanes::time::monotonic_ns()));
+            self.freed.set(self.freed.get().counted(rows, began_ns, lanes::time::monotonic_ns()));
         }
         if self.is_full() && self.freed.get().fits(bytes_max.saturating_sub(self.all_bytes.get())) {
             self.state.set(State::Building);

@@ -142,21 +142,25 @@ pub(crate) fn place_of(token: i64, key: &[u8], row: &[u8]) -> Bytes {
 /// Vectors of a write that is being applied. When it is dropped, the write was applied or has
 /// failed, and the graphs learn of the rows. They read them before they believe it.
 #[derive(Default)]
-pub(crate) struct Writing(Vec<(Rc<VectorGraph>, WrittenVector)>);
+pub(crate) struct Writing(Vec<(Rc<VectorGraph>, Option<WrittenVector>)>);
 
 impl Writing {
     /// Adds the rows of a mutation whose vector changes.
     pub(crate) fn add(&mut self, graph: &Rc<VectorGraph>, mutation: &Mutation) {
         let (token, key, column) = (mutation.token, &mutation.key[..], graph.column.column);
         for change in &mutation.changes {
-            let Change::Row(row) = change else { continue };
+            let Change::Row(row) = change else {
+                // A search that finds rows of a deleted partition or range reports them.
+                self.0.push((graph.clone(), None));
+                continue;
+            };
             let cell = row.cells().find(|cell| cell.column == column);
             if cell.is_none() && row.deletion().is_none() {
                 continue;
             }
             let vector = cell.and_then(|cell| cell.value().map(Bytes::copy_from_slice));
             let place = place_of(token, key, row.clustering());
-            self.0.push((graph.clone(), WrittenVector { place, vector }));
+            self.0.push((graph.clone(), Some(WrittenVector { place, vector })));
             lanes::count(1);
         }
     }
@@ -165,7 +169,10 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         for (graph, written) in self.0.drain(..) {
-            graph.push(written);
+            match written {
+                Some(written) => graph.push(written),
+                None => graph.note_write(),
+            }
         }
     }
 }

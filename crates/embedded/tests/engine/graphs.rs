@@ -295,3 +295,65 @@ fn graph_is_saved_while_it_grows() {
     assert_eq!((loaded, ignored, removed), (1, 0, 0));
     assert!(inserted < 4000 - 1024, "{inserted}");
 }
+
+#[test]
+fn full_graph_returns_when_its_rows_fit_again() {
+    const WIDE: usize = 256;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = lines.clone();
+    let sink = EventSink::new(move |event: &Event| sink.lock().expect("no panic").push(event.to_string()));
+    let setup = Setup::new(1).options(|options| {
+        options.cache_bytes = 1 << 20;
+        options.event_sink = sink;
+    });
+    session(setup, false, |engine| async move {
+        run(&engine, KEYSPACE, &[]).await;
+        for table in ["t", "u"] {
+            let create = format!("CREATE TABLE {table} (k int PRIMARY KEY, v vector<float, {WIDE}>)");
+            run(&engine, &create, &[]).await;
+            run(&engine, &format!("CREATE INDEX {table}_v ON {table} (v) USING 'sai'"), &[]).await;
+        }
+        let mut random = Random::new(5);
+        let mut fill = async |table: &str, is_full: u64| {
+            let mut rows = 0;
+            while metric("fairlane_vector_graphs_full").await < is_full {
+                for _ in 0..20 {
+                    let vector: Vec<f32> = (0..WIDE).map(|_| random.fraction() as f32).collect();
+                    let (key, vector) = (i32::to_be_bytes(rows), serialized(&vector));
+                    let values = [Value::Bytes(&key), Value::Bytes(&vector)];
+                    run(&engine, &format!("INSERT INTO {table} (k, v) VALUES (?, ?)"), &values).await;
+                    rows += 1;
+                }
+                while metric("fairlane_vector_queue_rows").await > 0 {
+                    lanes::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            rows
+        };
+        let is_ready = async || {
+            while metric("fairlane_vector_graphs_ready").await < metric("fairlane_vector_graphs").await {
+                lanes::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // Partitions go: half of them fit.
+        let rows = fill("t", 1).await;
+        for key in (0..rows).filter(|key| key % 2 == 0) {
+            run(&engine, "DELETE FROM t WHERE k = ?", &[Value::Bytes(&key.to_be_bytes())]).await;
+        }
+        is_ready().await;
+        let bytes = metric("fairlane_vector_graph_bytes").await;
+        assert!(bytes > 0 && bytes <= 1 << 20, "{bytes}");
+        // Another index goes.
+        fill("u", 1).await;
+        run(&engine, "DROP INDEX t_v", &[]).await;
+        is_ready().await;
+        assert_eq!(metric("fairlane_vector_graphs_ready").await, 1);
+        assert!(metric("fairlane_vector_graphs_freed_total").await >= 2);
+    });
+    let lines = lines.lock().expect("no panic");
+    let freed = |index: &str| lines.iter().find(|line| line.contains(&format!("index=ks.{index} "))).cloned();
+    for index in ["t_v", "u_v"] {
+        let line = freed(index).expect("it is reported");
+        assert!(line.contains("--memory") && line.contains("limit_bytes=1048576"), "{line}");
+    }
+}
