@@ -10,8 +10,8 @@ const CHANGES_MIN: u64 = 1024;
 /// Changed nodes after which a graph is saved, as a part of its nodes.
 const CHANGES_PART: u64 = 4;
 
-/// Interval of counting the rows without a write: they may expire. Counting 10 million takes about a
-/// hundredth of it.
+/// Interval of counting the rows without a write: they may expire. Counting 10 million takes about
+/// a hundredth of it.
 const COUNTED_EVERY_NS: u64 = 3_600 * 1_000_000_000;
 
 /// Interval of counting the rows after writes, as a multiple of the time that counting takes.

@@ -126,8 +126,8 @@ impl ViewKeys {
             || count > 1 && parts.any(|part| part.is_ok_and(<[u8]>::is_empty))
     }
 
-    /// Returns true if the view has a row of `base`: [`ViewKeys::entry`] returns an entry. Most rows
-    /// of most views need no composed key for this, which takes about 300 ns.
+    /// Returns true if the view has a row of `base`: [`ViewKeys::entry`] returns an entry. Most
+    /// rows of most views need no composed key for this, which takes about 300 ns.
     pub(crate) fn has_row(&self, base: &TableDef, place: Place<'_>, value: Option<&[u8]>) -> bool {
         let bytes = value.unwrap_or_default();
         let is_valued = self.value.is_none() || !bytes.is_empty();

@@ -13,9 +13,11 @@ use engine::scan::arrow::{ColumnBuilder, decimal_column};
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef, token, value};
 use storage::{ColumnType, ScanColumn};
 
-use super::VALUES_PER_YIELD;
 use crate::bind::elements;
 use crate::bind::slice::descending;
+
+/// Values built between two yields: at about 100 ns each, 0.2 ms.
+pub(super) const VALUES_PER_YIELD: usize = 2048;
 
 /// 2³¹, the `date` value of 1970-01-01: the bit to flip.
 const EPOCH_BIT: u32 = 1 << 31;

@@ -36,9 +36,6 @@ use crate::{Embedded, storage_error};
 /// memory is not accounted for.
 const BATCH_ROWS_MAX: usize = 1 << 16;
 
-/// Values built between two yields: at about 100 ns each, 0.2 ms.
-const VALUES_PER_YIELD: usize = 2048;
-
 /// Scan of this core's shard.
 struct ShardBatches {
     scan: BatchScan,

@@ -19,7 +19,7 @@ use engine::{Error, Relation};
 use schema::{KeyCondition, KeyTest, TableDef, ViewDef};
 use storage::{ColumnType, ScanColumn};
 
-use super::VALUES_PER_YIELD;
+use super::columns::VALUES_PER_YIELD;
 use crate::index::entry::Place;
 use crate::index::view::ViewKeys;
 

@@ -177,8 +177,8 @@ fn rows_that_no_view_can_have_are_in_no_scan() {
     ];
     for (view, value, key) in views {
         server.run(vec![format!(
-            "CREATE MATERIALIZED VIEW {view} AS SELECT * FROM t WHERE {value} IS NOT NULL AND k IS NOT NULL AND j IS NOT \
-             NULL PRIMARY KEY ({key})"
+            "CREATE MATERIALIZED VIEW {view} AS SELECT * FROM t WHERE {value} IS NOT NULL AND k IS NOT NULL AND j IS \
+             NOT NULL PRIMARY KEY ({key})"
         )]);
     }
     let counts = ["a", "b", "c", "d", "e"].map(|view| check_view(&server, view, "from before the view"));
@@ -199,7 +199,9 @@ fn partitions_with_static_cells_alone_are_in_no_view() {
     let server = Server::start(2, SMALL);
     server.run(vec![
         "CREATE TABLE t (k int, c int, s int static, PRIMARY KEY (k, c))".into(),
-        "CREATE MATERIALIZED VIEW m AS SELECT c, k FROM t WHERE k IS NOT NULL AND c IS NOT NULL PRIMARY KEY (c, k)".into(),
+        "CREATE MATERIALIZED VIEW m AS SELECT c, k FROM t WHERE k IS NOT NULL AND c IS NOT NULL \
+         PRIMARY KEY (c, k)"
+            .into(),
         "UPDATE t SET s = 1 WHERE k = 1".into(),
         "INSERT INTO t (k, c) VALUES (2, 5)".into(),
     ]);

@@ -181,7 +181,10 @@ fn changes_of_the_table_reach_plans_of_its_views() {
         ]);
         assert_eq!(rows(&admin, first).await, ["n7|3|17|17|5"]);
         listener.cql(&["ALTER TABLE shop.orders RENAME customer TO client"]);
-        assert_eq!(rows(&admin, "SELECT client, id FROM shop.\"First\" WHERE client = 2 AND id = 16").await, ["2|16"]);
+        assert_eq!(
+            rows(&admin, "SELECT client, id FROM shop.\"First\" WHERE client = 2 AND id = 16").await,
+            ["2|16"]
+        );
         listener.cql(&["ALTER MATERIALIZED VIEW shop.by_note WITH comment = 'by its note'"]);
         assert_eq!(rows(&admin, first).await, ["n7|3|17|17|5"]);
         listener.cql(&["TRUNCATE shop.orders"]);
@@ -201,8 +204,10 @@ fn changes_of_the_table_reach_plans_of_its_views() {
         let missing = ("42P01".to_owned(), "table 'fairlane.shop.by_note' not found".to_owned());
         assert_eq!(refused(&admin, first).await, missing);
         // A view of the same name has other rows.
-        listener.cql(&["CREATE MATERIALIZED VIEW shop.by_note AS SELECT client, id FROM shop.orders WHERE client = 7 AND \
-                        id IS NOT NULL PRIMARY KEY (id, client)"]);
+        listener.cql(&[
+            "CREATE MATERIALIZED VIEW shop.by_note AS SELECT client, id FROM shop.orders WHERE client = 7 \
+                        AND id IS NOT NULL PRIMARY KEY (id, client)",
+        ]);
         assert_eq!(rows(&admin, "SELECT * FROM shop.by_note").await, ["7|7"]);
     });
 }
