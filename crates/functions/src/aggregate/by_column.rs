@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn rows_are_counted_without_values() {
         let mut state = Aggregate::resolve("count", &[]).unwrap().unwrap().start();
-        state.add_rows(7);
         state.add(&[]);
+        state.add_rows(7);
         assert_eq!(state.finish().unwrap().unwrap(), 8_i64.to_be_bytes());
     }
 
