@@ -48,10 +48,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::AlreadyExists { keyspace, table } if table.is_empty() => {
-                write!(f, "Keyspace '{keyspace}' already exists")
+                write!(f, "Cannot add existing keyspace \"{keyspace}\"")
             }
             Error::AlreadyExists { keyspace, table } => {
-                write!(f, "Object {keyspace}.{table} already exists")
+                write!(f, "Cannot add already existing table \"{table}\" to keyspace \"{keyspace}\"")
             }
             Error::IndexNotAvailable => f.write_str(
                 "Operation failed - received 0 responses and 1 failures: INDEX_NOT_AVAILABLE from /127.0.0.1:7000",

@@ -34,7 +34,7 @@ pub fn arithmetic(
         )));
     }
     // Operands without a type get the type of the result.
-    let is_marker = |argument: &dyn Argument| argument.ty().is_none() && argument.text() != "NULL";
+    let is_marker = |argument: &dyn Argument| argument.text().starts_with(['?', ':']);
     if let Some(wanted) = wanted
         && !is_marker(left)
         && !is_marker(right)
@@ -76,10 +76,11 @@ fn overloads(op: Operator, left: &dyn Argument, right: &dyn Argument, wanted: Op
     }
     let mut weak = Vec::new();
     for (left, right, fit) in pairs {
-        let function = operation(op, left, right);
-        if wanted.is_some_and(|wanted| Fit::of(&function.result, wanted) == Fit::No) {
+        let (result, body) = operation(op, &left, &right);
+        if wanted.is_some_and(|wanted| Fit::of(&result, wanted) == Fit::No) {
             continue;
         }
+        let function = Function::new(op.function_name(), vec![left, right], result, body);
         match fit {
             Fit::Exact => return Overloads::Exact(Box::new(function)),
             _ => weak.push(function),
@@ -88,15 +89,14 @@ fn overloads(op: Operator, left: &dyn Argument, right: &dyn Argument, wanted: Op
     Overloads::Weak(weak)
 }
 
-/// Returns the overload for these types.
-fn operation(op: Operator, left: CqlType, right: CqlType) -> Function {
-    let (result, body) = match (&left, &right) {
+/// Returns type and body of the overload for these types.
+fn operation(op: Operator, left: &CqlType, right: &CqlType) -> (CqlType, Body) {
+    match (left, right) {
         (CqlType::Timestamp | CqlType::Date, _) => (left.clone(), Body::Shift(op)),
         (CqlType::Ascii, CqlType::Ascii) => (CqlType::Ascii, Body::Concatenate),
         (CqlType::Ascii | CqlType::Text, _) => (CqlType::Text, Body::Concatenate),
-        _ => (result_type(&left, &right), Body::Arithmetic(op)),
-    };
-    Function::new(op.function_name(), vec![left, right], result, body)
+        _ => (result_type(left, right), Body::Arithmetic(op)),
+    }
 }
 
 /// Returns the type of the result of two numbers.

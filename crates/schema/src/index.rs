@@ -73,7 +73,8 @@ const STORAGE_ATTACHED: &str = "org.apache.cassandra.index.sai.StorageAttachedIn
 /// Returns true for a class name of storage-attached indexes.
 #[must_use]
 pub fn is_storage_attached(class: &str) -> bool {
-    class.eq_ignore_ascii_case("sai") || class == "StorageAttachedIndex" || class == STORAGE_ATTACHED
+    let is_short = ["sai", "StorageAttachedIndex"].iter().any(|name| class.eq_ignore_ascii_case(name));
+    is_short || class == STORAGE_ATTACHED
 }
 
 /// Returns true for a type whose values Cassandra's storage-attached indexes keep in order. Texts,

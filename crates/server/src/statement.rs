@@ -441,7 +441,7 @@ fn timeout(using: &Using) -> Result<Timeout, Error> {
     match &using.timeout {
         None => Ok(Timeout::Unspecified),
         Some(Term::Marker(marker)) => Ok(Timeout::Bound(marker.index)),
-        Some(Term::Literal(Literal::Duration(d))) => {
+        Some(Term::Literal(Literal::Duration(d, _))) => {
             timeout_of(d.months, d.days, d.nanoseconds).map(Timeout::Fixed)
         }
         Some(_) => Err(Error::Invalid("USING TIMEOUT takes a duration, such as 50ms".to_owned())),

@@ -56,8 +56,7 @@ pub(crate) fn check_count(expected: usize, given: usize) -> Result<(), Error> {
     if expected == given {
         return Ok(());
     }
-    let text = format!("Invalid amount of bind variables: expected {expected}, got {given}");
-    Err(Error::Invalid(text))
+    Err(Error::Invalid("Invalid amount of bind variables".into()))
 }
 
 /// Returns the timeout bound to a marker, or `None` for null and unset.

@@ -49,8 +49,8 @@ pub enum Literal {
     Uuid(Uuid),
     /// `0x…`.
     Blob(Vec<u8>),
-    /// A duration such as `1h30m` or `P1Y2M`.
-    Duration(Duration),
+    /// A duration such as `1h30m` or `P1Y2M`, with its text.
+    Duration(Duration, String),
     /// `NULL`.
     Null,
 }

@@ -149,6 +149,7 @@ impl Parser<'_> {
                 }
             },
             TokenKind::Word if is_constant(self.current.text) => Ok(SelectExpr::Term(self.literal()?)),
+            TokenKind::Word if self.at_iso_duration() => Ok(SelectExpr::Term(self.iso_duration()?)),
             TokenKind::Word | TokenKind::QuotedName => {
                 let named = self.expr_named()?;
                 self.expr_postfix(named)
@@ -210,9 +211,10 @@ impl Parser<'_> {
 
     /// Parses `-e`.
     fn expr_negated(&mut self) -> Result<SelectExpr> {
+        let is_sign = self.at_sign();
         self.advance();
         Ok(match self.nested(Parser::expr_unary)? {
-            SelectExpr::Term(term) => match negated(term) {
+            SelectExpr::Term(term) if is_sign => match negated(term) {
                 Ok(literal) => SelectExpr::Term(literal),
                 Err(other) => SelectExpr::Negate(Box::new(SelectExpr::Term(other))),
             },

@@ -84,6 +84,20 @@ impl Parser<'_> {
         }
     }
 
+    /// True if the current `-` is the sign of a number or of a duration: no blank is between them.
+    /// Any other `-` before a constant is an operator, whose result has a type.
+    pub(super) fn at_sign(&self) -> bool {
+        let mut ahead = *self;
+        let after = self.current.start + 1;
+        ahead.advance();
+        let is_number = match ahead.current.kind {
+            TokenKind::Integer | TokenKind::Float | TokenKind::Duration => true,
+            TokenKind::Word => is_constant(ahead.current.text) || ahead.at_iso_duration(),
+            _ => false,
+        };
+        is_number && ahead.current.start == after
+    }
+
     pub(super) fn product_sign(&self) -> Option<ArithmeticOp> {
         match self.current.kind {
             TokenKind::Star => Some(ArithmeticOp::Multiply),
@@ -96,11 +110,13 @@ impl Parser<'_> {
     fn unary(&mut self) -> Result<Term> {
         match self.current.kind {
             TokenKind::Minus => {
+                let is_sign = self.at_sign();
                 self.advance();
-                self.enter()?;
-                let term = self.unary()?;
-                self.depth -= 1;
-                Ok(negated(term).unwrap_or_else(|other| Term::Negate(Box::new(other))))
+                let term = self.nested(Parser::unary)?;
+                Ok(match is_sign {
+                    true => negated(term).unwrap_or_else(|other| Term::Negate(Box::new(other))),
+                    false => Term::Negate(Box::new(term)),
+                })
             }
             TokenKind::LeftParen if self.type_hint_follows() => self.type_hint(),
             TokenKind::LeftParen => Ok(Term::Tuple(self.parenthesized(Parser::term)?)),
@@ -168,7 +184,7 @@ impl Parser<'_> {
             TokenKind::Uuid => Literal::Uuid(Uuid::try_parse(text).map_err(|_| self.expected("a UUID"))?),
             TokenKind::Blob => Literal::Blob(unhex(&text.as_bytes()[2..])),
             TokenKind::Duration => match Duration::parse(text) {
-                Ok(duration) => Literal::Duration(duration),
+                Ok(duration) => Literal::Duration(duration, text.to_owned()),
                 Err(error) => return Err(self.invalid(error.to_string())),
             },
             _ => match text.as_bytes()[0].to_ascii_lowercase() {
@@ -267,18 +283,26 @@ impl Parser<'_> {
         self.qualified()
     }
 
-    fn iso_duration(&mut self) -> Result<Term> {
+    /// True for a word such as `P1Y2M`, or the first part of `P0001-02-03T04:05:06`.
+    pub(super) fn at_iso_duration(&self) -> bool {
+        let is_call = matches!(self.peek().kind, TokenKind::LeftParen | TokenKind::Dot);
+        let digits = self.current.text.strip_prefix('P').map(|rest| rest.strip_prefix('T').unwrap_or(rest));
+        !is_call && digits.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    }
+
+    pub(super) fn iso_duration(&mut self) -> Result<Term> {
         let start = self.current.start;
         let rest = &self.lexer.text()[start..];
         let length =
             rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != ':').unwrap_or(rest.len());
-        let duration = Duration::parse(&rest[..length]).map_err(|error| match error {
+        let text = rest[..length].to_owned();
+        let duration = Duration::parse(&text).map_err(|error| match error {
             DurationError::Form => self.expected("a term"),
             other => self.invalid(other.to_string()),
         })?;
         self.lexer.seek(start + length);
         self.advance();
-        Ok(Term::Literal(Literal::Duration(duration)))
+        Ok(Term::Literal(Literal::Duration(duration, text)))
     }
 
     /// True if the current `(` starts a type hint. Any other name in a term is a function, followed
@@ -317,7 +341,7 @@ impl Parser<'_> {
     pub(super) fn integer_or_marker(&mut self) -> Result<Term> {
         match self.current.kind {
             TokenKind::Integer => self.literal(),
-            TokenKind::Minus if self.peek().kind == TokenKind::Integer => self.unary(),
+            TokenKind::Minus if self.peek().kind == TokenKind::Integer && self.at_sign() => self.unary(),
             TokenKind::Question | TokenKind::Colon => self.marker(),
             _ => Err(self.expected("an integer or a bind marker")),
         }
@@ -347,11 +371,13 @@ pub(super) fn negated(term: Term) -> std::result::Result<Term, Term> {
         Term::Literal(Literal::Integer(digits)) if !digits.starts_with('-') => {
             Ok(Term::Literal(Literal::Integer(format!("-{digits}"))))
         }
+        // As in Cassandra, it has no sign.
+        Term::Literal(Literal::Float(digits)) if digits == "NaN" => Ok(Term::Literal(Literal::Float(digits))),
         Term::Literal(Literal::Float(digits)) if !digits.starts_with('-') => {
             Ok(Term::Literal(Literal::Float(format!("-{digits}"))))
         }
-        Term::Literal(Literal::Duration(duration)) if !duration.is_negative() => {
-            Ok(Term::Literal(Literal::Duration(duration.negated())))
+        Term::Literal(Literal::Duration(duration, text)) if !text.starts_with('-') => {
+            Ok(Term::Literal(Literal::Duration(duration.negated(), format!("-{text}"))))
         }
         other => Err(other),
     }

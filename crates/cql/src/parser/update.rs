@@ -44,7 +44,9 @@ impl Parser<'_> {
 
     /// Parses the text after `column =`: `column + v`, `column - v`, `v + column`, or `v`.
     fn change_of(&mut self, column: &str) -> Result<Change> {
-        let named = self.at_name() && !(self.at(TokenKind::Word) && is_constant(self.current.text));
+        let is_word = self.at(TokenKind::Word);
+        let named =
+            self.at_name() && !(is_word && (is_constant(self.current.text) || self.at_iso_duration()));
         let sign = if named { self.peek().kind } else { TokenKind::End };
         if matches!(sign, TokenKind::Plus | TokenKind::Minus) {
             let is_same = self.identifier()? == column;

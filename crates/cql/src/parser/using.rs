@@ -31,9 +31,12 @@ impl Parser<'_> {
     fn using_part(&mut self, using: &mut Using, scope: UsingScope) -> Result<()> {
         let start = *self;
         let is_repeated = if scope != UsingScope::Read && self.eat_word("TIMESTAMP") {
-            using.timestamp.replace(self.integer_or_marker()?).is_some()
+            // As in Cassandra, the last of several counts.
+            using.timestamp = Some(self.integer_or_marker()?);
+            false
         } else if scope == UsingScope::Write && self.eat_word("TTL") {
-            using.ttl.replace(self.integer_or_marker()?).is_some()
+            using.ttl = Some(self.integer_or_marker()?);
+            false
         } else if self.eat_word("TIMEOUT") {
             using.timeout.replace(self.duration_or_marker()?).is_some()
         } else if self.eat_service_level() {
@@ -57,8 +60,8 @@ impl Parser<'_> {
             TokenKind::Duration => self.literal(),
             TokenKind::Word => match Duration::parse(self.current.text) {
                 Ok(duration) => {
-                    self.advance();
-                    Ok(Term::Literal(Literal::Duration(duration)))
+                    let text = self.advance().text.to_owned();
+                    Ok(Term::Literal(Literal::Duration(duration, text)))
                 }
                 Err(_) => Err(self.expected("a duration or a bind marker")),
             },

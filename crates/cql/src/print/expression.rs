@@ -172,7 +172,7 @@ fn hinted_constant(f: &mut Formatter<'_>, hint: &TypeHint) -> fmt::Result {
     write!(f, "({ty}) ")?;
     let signed = match term {
         Term::Literal(Literal::Integer(digits) | Literal::Float(digits)) => digits.starts_with('-'),
-        Term::Literal(Literal::Duration(duration)) => duration.is_negative(),
+        Term::Literal(Literal::Duration(_, text)) => text.starts_with('-'),
         _ => false,
     };
     if signed && needs_parentheses(ty) { write!(f, "({term})") } else { constant(f, term) }

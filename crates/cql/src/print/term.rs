@@ -78,7 +78,7 @@ impl Display for Literal {
                 f.write_str("0x")?;
                 bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
-            Literal::Duration(duration) => duration.fmt(f),
+            Literal::Duration(_, text) => f.write_str(text),
             Literal::Null => f.write_str("null"),
         }
     }

@@ -125,8 +125,7 @@ impl Generator {
             9 => Statement::Scrub(self.qualified()),
             _ => {
                 let table = self.qualified();
-                let day = Duration { days: 1, ..Duration::default() };
-                let timeout = self.chance().then_some(Term::Literal(Literal::Duration(day)));
+                let timeout = self.chance().then(Generator::day);
                 Statement::Truncate(Truncate { table, using: Using { timeout, ..Using::default() } })
             }
         }
@@ -324,6 +323,11 @@ impl Generator {
         Term::Marker(BindMarker { index: 0, name: self.maybe(Generator::name) })
     }
 
+    fn day() -> Term {
+        let day = Duration { days: 1, ..Duration::default() };
+        Term::Literal(Literal::Duration(day, day.to_string()))
+    }
+
     fn literal(&mut self) -> Literal {
         match self.random.index(8) {
             0 => Literal::Integer(self.random.pick(&["0", "-1", "99999999999999999999"]).to_owned()),
@@ -334,7 +338,10 @@ impl Generator {
             3 => Literal::Boolean(self.chance()),
             4 => Literal::Uuid(uuid::Uuid::from_u64_pair(self.random.next_u64(), self.random.next_u64())),
             5 => Literal::Blob(self.some(0, |g| g.random.index(256) as u8)),
-            6 => Literal::Duration(self.duration()),
+            6 => {
+                let duration = self.duration();
+                Literal::Duration(duration, duration.to_string())
+            }
             _ => Literal::Null,
         }
     }
@@ -431,13 +438,7 @@ impl Generator {
         Using {
             timestamp: if timestamp { self.maybe(Generator::integer) } else { None },
             ttl: if ttl { self.maybe(Generator::integer) } else { None },
-            timeout: self.maybe(|g| {
-                if g.chance() {
-                    g.marker()
-                } else {
-                    Term::Literal(Literal::Duration(Duration { days: 1, ..Duration::default() }))
-                }
-            }),
+            timeout: self.maybe(|g| if g.chance() { g.marker() } else { Generator::day() }),
             service_level: self.maybe(Generator::name),
         }
     }

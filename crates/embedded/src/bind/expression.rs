@@ -304,6 +304,12 @@ fn slice_of(ty: &CqlType, whole: &[u8], from: Edge<'_>, to: Edge<'_>) -> Result<
 fn assemble(ty: &CqlType, parts: &[Option<Cow<'_, [u8]>>]) -> Result<Vec<u8>, Error> {
     let bytes = parts.iter().map(|part| part.as_ref().map_or(0, |part| part.len()) + 4).sum::<usize>();
     check_size(bytes)?;
+    // As in Cassandra, a list may have nulls here.
+    if let CqlType::List(_) = ty.thawed()
+        && parts.iter().any(Option::is_none)
+    {
+        return Ok(list_with_nulls(parts));
+    }
     if ty.is_collection() && parts.iter().any(Option::is_none) {
         return Err(Error::Invalid("null is not supported inside collections".into()));
     }
@@ -318,6 +324,14 @@ fn assemble(ty: &CqlType, parts: &[Option<Cow<'_, [u8]>>]) -> Result<Vec<u8>, Er
     };
     let canonical = value::canonical(ty, &value).map_err(|error| Error::Invalid(error.to_string()))?;
     Ok(canonical.into_owned())
+}
+
+/// Returns a list of values, some of which are null.
+fn list_with_nulls(parts: &[Option<Cow<'_, [u8]>>]) -> Vec<u8> {
+    let mut list = (parts.len() as i32).to_be_bytes().to_vec();
+    // A tuple has the same parts without their number.
+    list.extend(value::encode_tuple(parts.iter().map(Option::as_deref)));
+    list
 }
 
 /// Returns the path of an element that a step names in a column of elements.

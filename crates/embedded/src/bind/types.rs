@@ -59,4 +59,21 @@ impl Types {
             TypeName::Custom(_) => return None,
         })
     }
+
+    /// Returns the full name of a user type in a type, if there is no such type.
+    pub(crate) fn unknown(&self, name: &TypeName) -> Option<String> {
+        match name {
+            TypeName::List(inner)
+            | TypeName::Set(inner)
+            | TypeName::Frozen(inner)
+            | TypeName::Vector(inner, _) => self.unknown(inner),
+            TypeName::Map(key, value) => self.unknown(key).or_else(|| self.unknown(value)),
+            TypeName::Tuple(types) => types.iter().find_map(|ty| self.unknown(ty)),
+            TypeName::User(user) if self.find(name).is_none() => {
+                let keyspace = user.keyspace.as_deref().unwrap_or(&self.keyspace);
+                Some(format!("{keyspace}.{}", user.name))
+            }
+            TypeName::User(_) | TypeName::Native(_) | TypeName::Custom(_) => None,
+        }
+    }
 }

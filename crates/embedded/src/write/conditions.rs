@@ -266,6 +266,11 @@ impl ColumnTest {
         {
             return invalid(format!("Invalid null value for {what} element access"));
         }
+        if let ConditionPart::Index(at) = &self.part
+            && let Some(negative) = at.number(values)?.filter(|at| *at < 0)
+        {
+            return invalid(format!("Invalid negative list index {negative}"));
+        }
         let Some(whole) = whole else { return Ok(None) };
         Ok(match &self.part {
             ConditionPart::Whole => Some(whole),

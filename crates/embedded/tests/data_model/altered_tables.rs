@@ -75,7 +75,7 @@ fn table_is_created_with_a_chosen_id() {
         (&first, "CREATED t"),
         ("INSERT INTO t (k, v) VALUES (1, 1)", "void"),
         ("SELECT id FROM system_schema.tables WHERE keyspace_name = 'ks' AND table_name = 't'", id),
-        (&first, "! Object ks.t already exists"),
+        (&first, "! Cannot add already existing table \"t\" to keyspace \"ks\""),
         (&second, &taken),
         ("ALTER TABLE t WITH ID = 5a1c395e-b41f-11e5-9f22-ba0be0483c19", "! Cannot alter table id."),
         ("CREATE TABLE bad (k int PRIMARY KEY) WITH ID = 55", "! Invalid table id"),

@@ -5,6 +5,7 @@ mod collections;
 #[path = "../common/mod.rs"]
 mod common;
 mod conditions;
+mod constants;
 mod counters;
 mod dropped_columns;
 mod empty_values;

@@ -179,7 +179,7 @@ fn invalid_statements_are_rejected_with_a_reason() {
          DROP KEYSPACE ks;
          SELECT * FROM t",
         &[
-            "! Keyspace 'ks' doesn't exist", "CREATED ", "! Keyspace 'ks' already exists", "void",
+            "! Keyspace 'ks' doesn't exist", "CREATED ", "! Cannot add existing keyspace \"ks\"", "void",
             "! counter type is not supported for PRIMARY KEY column 'k'", "CREATED t",
             "! Invalid STRING constant (a) for \"k\" of type int", "! Some partition key parts are missing: k",
             "! Cannot provide custom timestamp for conditional updates",

@@ -56,39 +56,50 @@ impl<'a> Cursor<'a> {
 
     /// Reads `[+-]YYYY-MM-DD`. Returns days from 1970-01-01.
     fn date(&mut self) -> Option<i64> {
+        let (year, month, day) = self.day()?;
+        let days = days_of_civil(year, month, day);
+        (civil_of_days(days) == (year, month, day)).then_some(days)
+    }
+
+    /// Reads `[+-]YYYY-MM-DD` as year, month and day, which is 31 at most.
+    fn day(&mut self) -> Option<(i64, i64, i64)> {
         let negative = self.eat(b'-');
         if !negative {
             self.eat(b'+');
         }
         let year = self.number(4, 9)?;
         let year = if negative { -year } else { year };
-        let month = self.eat(b'-').then(|| self.number(1, 2))??;
-        let day = self.eat(b'-').then(|| self.number(1, 2))??;
-        let days = (1..=12).contains(&month).then(|| days_of_civil(year, month, day))?;
-        (day >= 1 && civil_of_days(days) == (year, month, day)).then_some(days)
+        let month = self.eat(b'-').then(|| self.number(2, 2))??;
+        let day = self.eat(b'-').then(|| self.number(2, 2))??;
+        ((1..=12).contains(&month) && (1..=31).contains(&day)).then_some((year, month, day))
     }
 
     /// Reads `HH:MM[:SS[.fraction]]`. Returns nanoseconds of the day.
     fn time(&mut self, needs_seconds: bool) -> Option<i64> {
-        let hours = self.number(1, 2)?;
-        let minutes = self.eat(b':').then(|| self.number(1, 2))??;
+        // As in Cassandra, a `time` may have leading zeros.
+        let most = if needs_seconds { 9 } else { 2 };
+        let hours = self.number(1, most)?;
+        let minutes = self.eat(b':').then(|| self.number(1, most))??;
         let (seconds, fraction) = match self.eat(b':') {
-            true => (self.number(1, 2)?, self.fraction()?),
+            true => (self.number(1, most)?, self.fraction()?),
             false if needs_seconds => return None,
             false => (0, 0),
         };
-        let is_valid = hours < 24 && minutes < 60 && seconds < 60;
+        // A timestamp may be at the end of its day.
+        let is_end = !needs_seconds && hours == 24 && minutes + seconds + fraction == 0;
+        let is_valid = hours < 24 && minutes < 60 && seconds < 60 || is_end;
         is_valid.then_some(((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + fraction)
     }
 
-    /// Reads the optional time zone at the end: `Z`, `UTC`, `GMT`, `±HH`, `±HHMM` or `±HH:MM`.
+    /// Reads the optional time zone at the end: `Z`, ` UTC`, ` GMT`, `±HH`, `±HHMM` or `±HH:MM`.
     /// Returns the offset in minutes, to be subtracted.
     fn zone(&mut self) -> Option<i64> {
-        while self.eat(b' ') {}
         if self.is_done() {
             return Some(0);
         }
-        if let b"Z" | b"z" | b"UTC" | b"GMT" = self.rest {
+        let is_apart = self.rest.starts_with(b" ");
+        while self.eat(b' ') {}
+        if matches!(self.rest, b"Z" | b"z") || is_apart && matches!(self.rest, b"UTC" | b"GMT") {
             self.rest = &[];
             return Some(0);
         }
@@ -106,10 +117,11 @@ impl<'a> Cursor<'a> {
 
 /// Parses a `timestamp`: `YYYY-MM-DD` with an optional time and zone, or a number of milliseconds.
 /// Returns milliseconds from 1970.
+///
+/// As in Cassandra, the last days of a month of 31 days are the last day of a shorter one.
 pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
-    let text = text.trim();
-    if let Ok(milliseconds) = text.parse() {
-        return Some(milliseconds);
+    if is_number(text) {
+        return text.parse().ok();
     }
     // Cassandra takes years of four digits here, and months and days of two. Others are
     // written with a sign.
@@ -118,8 +130,10 @@ pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
         return None;
     }
     let mut cursor = Cursor::new(text);
-    let days = cursor.date()?;
-    let has_time = matches!(cursor.rest, [b'T' | b't' | b' ', b'0'..=b'9', ..]);
+    let (year, month, day) = cursor.day()?;
+    let last = days_of_civil(year, month + 1, 1) - 1;
+    let days = days_of_civil(year, month, day).min(last);
+    let has_time = matches!(cursor.rest, [b'T' | b' ', b'0'..=b'9', ..]);
     let nanoseconds = if has_time {
         cursor.rest = &cursor.rest[1..];
         cursor.time(false)?
@@ -144,15 +158,26 @@ pub(super) fn timestamp_text(milliseconds: i64) -> String {
     text
 }
 
-/// Parses a `date`: `YYYY-MM-DD`, or its unsigned number.
+/// Parses a `date`: `YYYY-MM-DD`, or its unsigned number. A year of more than four digits has a
+/// sign, and one of four digits no `+`.
 pub(super) fn parse_date(text: &str) -> Option<u32> {
-    let text = text.trim();
-    if let Ok(raw) = text.parse() {
-        return Some(raw);
+    if is_number(text) {
+        return text.parse().ok();
+    }
+    let is_short = matches!(text.as_bytes(), [b'0'..=b'9', _, _, _, b'-', ..]);
+    let is_long = matches!(text.as_bytes(), [b'+', _, _, _, _, b'0'..=b'9', ..] | [b'-', ..]);
+    if !is_short && !is_long {
+        return None;
     }
     let mut cursor = Cursor::new(text);
     let days = cursor.date()?;
     cursor.is_done().then(|| u32::try_from(days + DATE_OF_EPOCH).ok())?
+}
+
+/// Returns true for digits behind an optional minus.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns the text of a `date`, such as `2011-02-03`.
@@ -163,11 +188,10 @@ pub(super) fn date_text(date: u32) -> String {
 /// Parses a `time`: `HH:MM:SS[.fraction]`, or a number of nanoseconds. Returns nanoseconds of the
 /// day.
 pub(super) fn parse_time(text: &str) -> Option<i64> {
-    let text = text.trim();
-    if let Ok(nanoseconds) = text.parse() {
-        return (0..DAY_NANOSECONDS).contains(&nanoseconds).then_some(nanoseconds);
+    if is_number(text) {
+        return text.parse().ok().filter(|nanoseconds| (0..DAY_NANOSECONDS).contains(nanoseconds));
     }
-    let mut cursor = Cursor::new(text);
+    let mut cursor = Cursor::new(text.trim());
     let nanoseconds = cursor.time(true)?;
     cursor.is_done().then_some(nanoseconds)
 }

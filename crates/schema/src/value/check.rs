@@ -36,13 +36,18 @@ pub fn is_empty(ty: &CqlType, bytes: &[u8]) -> bool {
                 | T::Inet
                 | T::Varint
                 | T::Decimal
+                | T::TinyInt
+                | T::SmallInt
+                | T::Duration
         )
 }
 
 /// Checks that `bytes` are a value of type `ty`. Empty bytes are valid for `text`, `ascii`, `blob`,
 /// tuples and user types, and as empty values: see [`is_empty`].
 pub fn check(ty: &CqlType, bytes: &[u8]) -> Result<(), ValueError> {
-    if bytes.is_empty() && is_empty(ty, bytes) {
+    // As in Cassandra, only texts of JSON and of tuples make empty values of the small types.
+    let is_of_text = matches!(ty, CqlType::TinyInt | CqlType::SmallInt | CqlType::Duration);
+    if bytes.is_empty() && is_empty(ty, bytes) && !is_of_text {
         return Ok(());
     }
     let text = |message: &str| Err(ValueError::text(message.to_owned()));

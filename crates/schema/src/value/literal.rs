@@ -1,7 +1,7 @@
 //! Conversion of CQL constants to values: the kinds of constant that a type accepts, and their
 //! text.
 
-use std::net::IpAddr;
+use std::net::Ipv6Addr;
 
 use num_bigint::BigInt;
 use uuid::Uuid;
@@ -66,7 +66,7 @@ impl Literal<'_> {
             ),
             Literal::Float(_) => matches!(ty, T::Decimal | T::Float | T::Double),
             Literal::String(_) => {
-                matches!(ty, T::Ascii | T::Text | T::Inet | T::Date | T::Time | T::Timestamp | T::Duration)
+                matches!(ty, T::Ascii | T::Text | T::Inet | T::Date | T::Time | T::Timestamp)
             }
             Literal::Boolean(_) => matches!(ty, T::Boolean),
             Literal::Uuid(_) => matches!(ty, T::Uuid | T::TimeUuid),
@@ -103,10 +103,6 @@ pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, Value
     if !literal.is_accepted_by(ty) {
         return Err(ValueError::mismatch(literal.kind(), literal.written(), shown));
     }
-    if let (CqlType::Duration, Literal::String(text)) = (ty, literal) {
-        // Cassandra does not say why the text of such a constant is no duration.
-        return parse_text(ty, text).map_err(|_| ValueError::mismatch("STRING", text.to_owned(), ty));
-    }
     match literal {
         Literal::Boolean(value) => Ok(vec![u8::from(value)]),
         Literal::Blob(bytes) => Ok(bytes.to_vec()),
@@ -118,12 +114,13 @@ pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, Value
     }
 }
 
-/// Parses the text of a scalar value, whichever kind of constant CQL requires. A blob is `0x…`. No
-/// text is an empty value, as in Cassandra.
+/// Parses the text of a scalar value, whichever kind of constant CQL requires. A blob is `0x…`. As
+/// in Cassandra, no text is false, or an empty value.
 /// A tuple is its fields with colons between them. Rejects collections, vectors and user types,
 /// because the CQL parser splits their constants.
 pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
     let bytes = match ty {
+        CqlType::Boolean if text.is_empty() => Some(vec![0]),
         _ if super::is_empty(ty, text.as_bytes()) => return Ok(Vec::new()),
         CqlType::Ascii if text.is_ascii() => Some(text.as_bytes().to_vec()),
         CqlType::Ascii => None,
@@ -148,10 +145,7 @@ pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
             let parsed = Duration::parse(text);
             Some(parsed.map_err(|e| ValueError::Text { message: message(e) })?.to_bytes())
         }
-        CqlType::Inet => text.parse().ok().map(|address| match address {
-            IpAddr::V4(address) => address.octets().to_vec(),
-            IpAddr::V6(address) => address.octets().to_vec(),
-        }),
+        CqlType::Inet => inet(text),
         CqlType::Uuid | CqlType::TimeUuid => uuid(text),
         CqlType::Frozen(inner) => return parse_text(inner, text),
         CqlType::Tuple(types) => return tuple(ty, types, text),
@@ -212,10 +206,36 @@ fn varint(text: &str) -> Option<Vec<u8>> {
     Some(text.parse::<BigInt>().ok()?.to_signed_bytes_be())
 }
 
+/// Parses an address as Java does. An address of version 4 may have fewer parts, the last of which
+/// has the other bytes: `127.1` is 127.0.0.1. One of version 6 that contains such an address is
+/// that address.
+fn inet(text: &str) -> Option<Vec<u8>> {
+    if let Ok(address) = text.parse::<Ipv6Addr>() {
+        let inner = address.to_ipv4_mapped();
+        return Some(inner.map_or_else(|| address.octets().to_vec(), |inner| inner.octets().to_vec()));
+    }
+    let parts: Vec<&str> = text.split('.').collect();
+    let (last, parts) = parts.split_last()?;
+    let number =
+        |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?;
+    let last: u32 = number(last)?;
+    let room = 4_usize.checked_sub(parts.len()).filter(|bytes| *bytes > 0)?;
+    let mut address = last.to_be_bytes();
+    if room < 4 && last >> (8 * room) != 0 {
+        return None;
+    }
+    for (byte, part) in address.iter_mut().zip(parts) {
+        *byte = number(part).and_then(|number| u8::try_from(number).ok())?;
+    }
+    Some(address.to_vec())
+}
+
+/// Parses a number as Java does, which ignores space around it.
 fn float<F: std::str::FromStr>(text: &str) -> Option<F> {
+    let text = text.trim_matches(|c: char| c <= ' ');
     let number = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let named = number.eq_ignore_ascii_case("nan") || number.eq_ignore_ascii_case("infinity");
-    // The standard library also takes `inf`, which CQL does not.
+    let named = matches!(number, "NaN" | "Infinity");
+    // The standard library also takes other names.
     (named || number.starts_with(|c: char| c.is_ascii_digit() || c == '.')).then(|| text.parse().ok())?
 }
 

@@ -15,7 +15,7 @@ use crate::{CqlType, names};
 /// empty values `null`, as in Cassandra: there is no constant of them.
 pub fn to_text(ty: &CqlType, bytes: &[u8]) -> String {
     let mut out = String::new();
-    if super::check(ty, bytes).is_ok() {
+    if super::is_empty(ty, bytes) || super::check(ty, bytes).is_ok() {
         write(ty, bytes, &mut out)
     } else {
         out = hex(bytes)

@@ -470,7 +470,13 @@ impl<'a> Operand<'a> {
         let certain = self.term.as_ref().and_then(term::Operand::certain_type);
         let own = if is_hint { certain.or(expected.cloned()) } else { expected.cloned().or(certain) };
         let Some(ty) = own else { return self.untyped(term) };
-        let bind = binder.bind(MARKER_NAME, &ty, term)?;
+        // The types of hints have lost that they are frozen.
+        let is_frozen = matches!(term, Term::TypeHint(hint) if matches!(hint.ty, TypeName::Frozen(_)));
+        let bound = match is_frozen && ty.is_multi_cell() {
+            true => CqlType::Frozen(Box::new(ty.clone())),
+            false => ty.clone(),
+        };
+        let bind = binder.bind(MARKER_NAME, &bound, term)?;
         Ok((Expr::Bind(bind), ty))
     }
 
@@ -617,10 +623,19 @@ fn function_label(call: &SelectCall) -> String {
 
 /// Returns the name of a type in a column's name.
 fn type_label(keyspace: &str, name: &TypeName) -> String {
+    let label = |inner: &TypeName| type_label(keyspace, inner);
     match name {
         TypeName::User(user) if user.keyspace.is_none() && !keyspace.is_empty() => {
             format!("{keyspace}.{user}")
         }
+        TypeName::List(inner) => format!("list<{}>", label(inner)),
+        TypeName::Set(inner) => format!("set<{}>", label(inner)),
+        TypeName::Frozen(inner) => format!("frozen<{}>", label(inner)),
+        TypeName::Map(key, value) => format!("map<{}, {}>", label(key), label(value)),
+        TypeName::Tuple(types) => {
+            format!("tuple<{}>", types.iter().map(label).collect::<Vec<_>>().join(", "))
+        }
+        TypeName::Vector(inner, dimension) => format!("vector<{}, {dimension}>", label(inner)),
         _ => name.to_string(),
     }
 }
@@ -633,6 +648,8 @@ fn term_label(keyspace: &str, term: &Term) -> String {
         }
         Term::Marker(_) => "?".to_owned(),
         Term::Literal(Literal::Null) => "NULL".to_owned(),
+        // As in Cassandra, without escapes.
+        Term::Literal(Literal::String(text)) => format!("'{text}'"),
         _ => term.to_string(),
     }
 }

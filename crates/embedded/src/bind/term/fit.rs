@@ -62,7 +62,7 @@ pub(super) fn shown(term: &Term) -> String {
 
 /// Returns true if the term can be a value of the type. Accepts functions, arithmetic and hints of
 /// user types, because other code checks them. The time is proportional to the size of the term.
-fn fits(ty: &CqlType, term: &Term) -> bool {
+pub(super) fn fits(ty: &CqlType, term: &Term) -> bool {
     let all = |ty: &CqlType, terms: &[Term]| terms.iter().all(|term| fits(ty, term));
     match (ty.thawed(), term) {
         (_, Term::Marker(_) | Term::Function(_) | Term::Arithmetic(_) | Term::Negate(_)) => true,
@@ -95,7 +95,7 @@ fn fits(ty: &CqlType, term: &Term) -> bool {
 fn constant_fits(ty: &CqlType, literal: &ast::Literal) -> bool {
     let kind = match literal {
         ast::Literal::Null => return true,
-        ast::Literal::Duration(_) => value::Literal::Duration(""),
+        ast::Literal::Duration(..) => value::Literal::Duration(""),
         ast::Literal::Integer(_) => value::Literal::Integer(""),
         ast::Literal::Float(_) => value::Literal::Float(""),
         ast::Literal::String(_) => value::Literal::String(""),

@@ -13,7 +13,7 @@ use engine::{Error, Guardrail, Guardrails, Value};
 use functions::Fit;
 use schema::{CqlType, UdtType, value};
 
-use super::fit::{check_parts, shown};
+use super::fit::{check_parts, fits, shown};
 use super::{Bind, Binder, Given};
 use crate::bind::types::Types;
 
@@ -178,6 +178,10 @@ pub(super) fn serialize(
     match term {
         Term::Literal(literal) => return constant(name, ty, literal),
         Term::TypeHint(hint) => return hinted(binder, name, ty, hint),
+        // A single term in parentheses.
+        Term::Tuple(terms) if terms.len() == 1 && !matches!(ty.thawed(), CqlType::Tuple(_)) => {
+            return serialize(binder, name, ty, &terms[0]);
+        }
         _ => {}
     }
     let mut parts = Vec::new();
@@ -206,31 +210,34 @@ fn checked(name: &str, ty: &CqlType, bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(value::canonical(ty, bytes).map_err(invalid)?.into_owned())
 }
 
-/// Serializes a constant with a type hint. It has the bytes of the hinted type.
+/// Serializes a constant with a type hint. As in Cassandra, the hint is checked, and the constant
+/// is read as one of type `ty`.
 fn hinted(binder: &Binder, name: &str, ty: &CqlType, hint: &ast::TypeHint) -> Result<Option<Vec<u8>>, Error> {
-    let Some(hinted) = binder.types.find(&hint.ty) else { return serialize(binder, name, ty, &hint.term) };
-    let bytes = serialize(binder, name, &hinted, &hint.term)
-        .map_err(|_| Error::Invalid(format!("Cannot cast value {} to type {hinted}", hint.term)))?;
-    hinted_type(&binder.types, name, ty, hint)?;
-    match (ty, bytes) {
-        // Its bytes are the shortest ones.
-        (CqlType::Varint, _) => serialize(binder, name, ty, &hint.term),
-        (_, Some(bytes)) => checked(name, ty, &bytes).map(Some),
-        (_, None) => Ok(None),
+    if let Some(hinted) = binder.types.find(&hint.ty)
+        && !fits(&hinted, &hint.term)
+    {
+        return Err(Error::Invalid(format!("Cannot cast value {} to type {hinted}", shown(&hint.term))));
     }
+    hinted_type(&binder.types, name, ty, hint)?;
+    serialize(binder, name, ty, &hint.term)
 }
 
-/// Returns the type of a hint. `None`: it is unknown, and the value decides.
+/// Returns the type of a hint. `None`: it is a class, and the value decides.
 ///
 /// # Errors
-/// Values of the hinted type cannot be assigned to `ty`.
+/// There is no such type, or its values cannot be assigned to `ty`.
 pub(super) fn hinted_type(
     types: &Types,
     name: &str,
     ty: &CqlType,
     hint: &ast::TypeHint,
 ) -> Result<Option<CqlType>, Error> {
-    let Some(hinted) = types.find(&hint.ty) else { return Ok(None) };
+    let Some(hinted) = types.find(&hint.ty) else {
+        return match types.unknown(&hint.ty) {
+            Some(unknown) => Err(Error::Invalid(format!("Unknown type {unknown}"))),
+            None => Ok(None),
+        };
+    };
     // A collection or a user type is not one that is frozen. Hinted types have lost that.
     let is_frozen = matches!(hint.ty, ast::TypeName::Frozen(_)) || !hinted.is_multi_cell();
     let is_as_frozen = matches!(ty.thawed(), CqlType::Blob) || ty.is_multi_cell() != is_frozen;
@@ -251,9 +258,10 @@ fn constant(name: &str, ty: &CqlType, literal: &ast::Literal) -> Result<Option<V
             return Err(Error::Invalid("Invalid null value for counter increment/decrement".into()));
         }
         ast::Literal::Null => return Ok(None),
-        ast::Literal::Duration(d) => {
+        ast::Literal::Duration(d, text) => {
             if *ty.thawed() != CqlType::Duration {
-                return Err(Error::Invalid(format!("Invalid DURATION constant for \"{name}\" of type {ty}")));
+                let text = format!("Invalid DURATION constant ({text}) for \"{name}\" of type {ty}");
+                return Err(Error::Invalid(text));
             }
             return Ok(Some(d.to_bytes()));
         }

@@ -3,6 +3,7 @@
 //! The types of nested calls are resolved once, from the innermost outwards. A call in a place of a
 //! known type is resolved again with that type, which decides between operators of several types.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use cql::ast::{self, ArithmeticOp, Literal, Term};
@@ -10,7 +11,7 @@ use engine::{Error, Value};
 use functions::{Aggregate, Argument, Context, Fit, Function, FunctionError, Operator};
 use schema::CqlType;
 
-use super::{Bind, Binder, Given, Input};
+use super::{Bind, Binder, Given, Input, fit};
 use crate::bind::types::Types;
 
 /// Bytes of the text of an operand in an error.
@@ -23,6 +24,9 @@ pub(crate) struct Operand<'t> {
     ty: Option<CqlType>,
     /// Arguments of a call, operands, parts of a literal, or the term of a hint.
     inner: Vec<Operand<'t>>,
+    /// Assignability of a call to the types for which it was resolved. A nested call is resolved
+    /// again for each type that its place may have.
+    fits: RefCell<Vec<(CqlType, Fit)>>,
 }
 
 /// Call of a function by terms.
@@ -111,7 +115,7 @@ impl<'t> Operand<'t> {
             Term::Negate(of) => vec![Operand::of(types, of)],
             Term::Literal(_) | Term::Marker(_) | Term::Udt(_) => Vec::new(),
         };
-        let mut operand = Operand { term, ty: None, inner };
+        let mut operand = Operand { term, ty: None, inner, fits: RefCell::default() };
         operand.ty = operand.known_type(types);
         operand
     }
@@ -172,6 +176,20 @@ impl<'t> Operand<'t> {
         .map_err(failed)
     }
 
+    /// Returns the assignability of the result of a call, as in Cassandra: one that is wrong gets
+    /// its own error later.
+    fn call_fit(&self, ty: &CqlType) -> Fit {
+        if let Some((_, fit)) = self.fits.borrow().iter().find(|(known, _)| known == ty) {
+            return *fit;
+        }
+        let fit = match self.function(&Types::default(), Some(ty)) {
+            Ok(function) => Fit::of(&function.result, ty),
+            Err(_) => Fit::Weak,
+        };
+        self.fits.borrow_mut().push((ty.clone(), fit));
+        fit
+    }
+
     /// Returns true if the call is one of an aggregate.
     fn is_aggregate(&self, call: &ast::FunctionCall) -> bool {
         let arguments: Vec<&dyn Argument> =
@@ -226,6 +244,7 @@ impl Argument for Operand<'_> {
             }
             (Term::Udt(_), CqlType::Udt(_)) => Fit::Weak,
             (Term::List(_) | Term::Set(_) | Term::Map(_) | Term::Tuple(_) | Term::Udt(_), _) => Fit::No,
+            (Term::Arithmetic(_) | Term::Negate(_), ty) => self.call_fit(ty),
             (_, ty) => fit_of_type(self.ty.as_ref(), ty),
         }
     }
@@ -235,7 +254,7 @@ impl Argument for Operand<'_> {
     }
 
     fn text(&self) -> String {
-        shown(&self.term.to_string())
+        shown(&fit::shown(self.term))
     }
 }
 
@@ -263,7 +282,7 @@ pub(crate) fn literal_type(literal: &Literal) -> Option<CqlType> {
         Literal::Boolean(_) => CqlType::Boolean,
         Literal::Uuid(_) => CqlType::Uuid,
         Literal::Blob(_) => CqlType::Blob,
-        Literal::Duration(_) => CqlType::Duration,
+        Literal::Duration(..) => CqlType::Duration,
         Literal::Null => return None,
     })
 }
@@ -294,10 +313,10 @@ fn literal_fit(literal: &Literal, ty: &CqlType) -> Fit {
         ),
         Literal::Float(_) => matches!(ty, T::Decimal | T::Double | T::Float),
         Literal::String(_) => {
-            matches!(ty, T::Ascii | T::Text | T::Inet | T::Date | T::Time | T::Timestamp | T::Duration)
+            matches!(ty, T::Ascii | T::Text | T::Inet | T::Date | T::Time | T::Timestamp)
         }
         Literal::Uuid(_) => matches!(ty, T::Uuid | T::TimeUuid),
-        Literal::Boolean(_) | Literal::Blob(_) | Literal::Duration(_) => false,
+        Literal::Boolean(_) | Literal::Blob(_) | Literal::Duration(..) => false,
     };
     if accepts { Fit::Weak } else { Fit::No }
 }

@@ -459,6 +459,7 @@ fn literal<'j>(json: &'j Json<'_>) -> Option<&'j str> {
 fn digits(ty: &CqlType, json: &Json<'_>) -> Result<Vec<u8>, JsonError> {
     let text = json.string().or(json.number());
     let parsed = match ty {
+        CqlType::Decimal if json.string() == Some("") => Some(Vec::new()),
         CqlType::Decimal => text.and_then(decimal::parse),
         _ => text.filter(|text| !text.is_empty()).and_then(|text| parse_text(ty, text).ok()),
     };

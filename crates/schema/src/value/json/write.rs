@@ -18,9 +18,9 @@ use crate::value::{Duration, check, components, decimal, elements, is_empty, ord
 /// # Errors
 /// Returns an error if `out` gets longer than [`JSON_BYTES_MAX`]. It then ends anywhere.
 pub fn to_json(ty: &CqlType, bytes: &[u8], out: &mut String) -> Result<(), JsonError> {
-    match check(ty, bytes) {
-        Ok(()) => write(ty, bytes, out),
-        Err(_) => quote(&hex(bytes), out),
+    match is_empty(ty, bytes) || check(ty, bytes).is_ok() {
+        true => write(ty, bytes, out),
+        false => quote(&hex(bytes), out),
     }
 }
 
@@ -216,7 +216,15 @@ pub(super) fn push_java<F: Debug + LowerExp + Into<f64> + Copy>(number: F, out: 
     if wide == 0.0 || wide.is_nan() || (1e-3..1e7).contains(&wide.abs()) {
         return push(out, format_args!("{number:?}"));
     }
-    let text = format!("{number:e}");
+    let mut text = format!("{number:e}");
+    if !text.contains('.') {
+        // Java takes the nearest number of one or two digits. They differ for the least numbers.
+        let near = format!("{number:.1e}");
+        let parsed = if size_of::<F>() == 4 { near.parse::<f32>().map(f64::from) } else { near.parse() };
+        if parsed == Ok(wide) {
+            text = near;
+        }
+    }
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let fraction = if digits.contains('.') { "" } else { ".0" };
     push(out, format_args!("{digits}{fraction}E{exponent}"));
