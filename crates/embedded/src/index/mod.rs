@@ -4,10 +4,10 @@
 //! values. The rows of a partition are *entries*, one for each row of the table that has had the
 //! value (`entry`). `docs/decisions/0032-secondary-indexes.md` has the reasons.
 //!
-//! 1. A write and its entries are one record of the log on the core that owns the row. No write
-//!    reads what it replaces, so entries become stale.
+//! 1. A write and its entries are one record of the log on the core that owns the row. Many entries
+//!    are records before it (`apply`). No write reads what it replaces, so entries become stale.
 //! 2. A reader finds rows by entries, and checks every row as if it had scanned the table. So a
-//!    stale entry is never seen. The reader has it removed (`stale`).
+//!    stale entry is never seen. The reader has it removed (`stale`), or a sweep does (`sweep`).
 //! 3. Entries have timestamps of their own. A removal has a timestamp below that of every entry
 //!    that was written, or is being written, since the row was checked. So it never removes an
 //!    entry that counts, whatever timestamps clients choose.
