@@ -151,9 +151,9 @@ impl Deciding {
         for part in &step.parts {
             let (plan, values) = (part.plan(), in_turn.at(&part.places));
             let own_time = plan.is_conditional() || is_conditional || plan.counts();
-            let timestamp_us = if own_time { None } else { step.request.timestamp_us };
+            let timestamp_us = step.request.timestamp_us;
             let now_us = if own_time { later_than(read.newest, times.now_us)? } else { times.now_us };
-            let times = Times { now_us, ..times.of_statement(part.number) };
+            let times = Times { now_us, is_decided: own_time, ..times.of_statement(part.number) };
             {
                 let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
                 let before = |row: Option<&[u8]>| {

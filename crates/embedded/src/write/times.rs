@@ -19,6 +19,8 @@ pub(crate) struct Times {
     pub(crate) list_us: i64,
     /// Wall clock in seconds. It decides expiry and the age of deletions.
     pub(crate) now_s: u32,
+    /// True if a condition or a counter decided on the timestamp: those of the client do not count.
+    pub(crate) is_decided: bool,
 }
 
 impl Times {
@@ -56,7 +58,8 @@ impl Timestamps {
     /// Returns the same, with `count` consecutive timestamps for list elements.
     pub(crate) fn next_for(&self, count: usize) -> Times {
         let (now_us, wall_us) = self.clock.take(count);
-        Times { now_us, list_us: now_us, now_s: u32::try_from(wall_us / 1_000_000).unwrap_or(0) }
+        let now_s = u32::try_from(wall_us / 1_000_000).unwrap_or(0);
+        Times { now_us, list_us: now_us, now_s, is_decided: false }
     }
 
     /// Logs a new floor if a timestamp exceeds the last one. Call it before passing a write with a

@@ -293,6 +293,14 @@ fn a_batch_applies_whole_or_not_at_all() {
             "BEGIN BATCH USING TIMESTAMP 5 UPDATE t SET v = 9 WHERE k = 1 AND c = 1 IF v = 1 APPLY BATCH",
             "! Cannot provide custom timestamp for conditional BATCH",
         ),
+        // All of a batch has the time of its conditions.
+        (
+            "BEGIN BATCH INSERT INTO t (k, c, v) VALUES (3, 1, 1) IF NOT EXISTS; INSERT INTO t (k, c, v) \
+             VALUES (3, 2, 2) USING TIMESTAMP 5 APPLY BATCH",
+            "true",
+        ),
+        ("DELETE FROM t USING TIMESTAMP 6 WHERE k = 3", "void"),
+        ("SELECT c FROM t WHERE k = 3", "1 2"),
     ]);
 }
 

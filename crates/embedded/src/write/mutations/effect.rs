@@ -32,6 +32,7 @@ fn moment(
     times: Times,
 ) -> Result<Moment, Error> {
     let timestamp = match &plan.timestamp {
+        _ if times.is_decided => Some(times.now_us),
         Some(bind) => bind.number(values)?,
         None => None,
     };
