@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn graph_is_saved_after_changes_of_a_quarter_and_a_failure_after_as_many_more() {
+    fn graph_is_saved_after_changes_of_a_quarter() {
         let saves = SaveState::default();
         saves.count_changes(CHANGES_MIN - 1);
         assert!(!saves.is_due(10));
