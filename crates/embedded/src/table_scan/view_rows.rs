@@ -56,7 +56,7 @@ impl ViewRows {
             table: self.base.name.clone(),
             columns: scan.columns.iter().map(|at| self.columns[*at]).collect(),
             filters: self.filters_on_base(&scan.filters).chain(self.filters.iter().cloned()).collect(),
-            // Rows that the view does not have do not count.
+            // Batches of storage are not smaller for it: the view may have few of their rows.
             limit: None,
             ..scan.clone()
         }
