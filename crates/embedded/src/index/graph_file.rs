@@ -188,6 +188,7 @@ impl VectorGraph {
             let _turn = saves.lock.lock(()).await;
             if !saves.have_ended.get() {
                 self.load_from(file, bytes_max.saturating_sub(self.all_bytes.get())).await;
+                self.share_cache(engine);
             }
         }
         if self.state.get() == State::New {

@@ -52,6 +52,7 @@ impl VectorGraph {
     ) -> Result<(), StorageError> {
         if self.bytes.get() > 0 {
             self.free().await;
+            self.share_cache(engine);
         }
         let began_ns = lanes::time::monotonic_ns();
         if self.freed.get().has_to_be_counted(began_ns) {

@@ -69,6 +69,9 @@ impl VectorGraph {
                     self.remove_saved(&own).await;
                     drop(own);
                     self.free().await;
+                    if let Some(own) = engine.upgrade() {
+                        self.share_cache(&own);
+                    }
                     return;
                 }
             };
@@ -261,6 +264,7 @@ impl VectorGraph {
         });
         let stored = stored.await;
         self.count(stored.bytes);
+        self.share_cache(engine);
         add(&self.counts.inserted, stored.inserted);
         add(&self.counts.removed, stored.removed);
         self.saves.count_changes(stored.inserted + stored.removed);
@@ -269,6 +273,11 @@ impl VectorGraph {
         } else {
             self.save_if_due(engine, stored.nodes, bytes_max);
         }
+    }
+
+    /// Takes the memory of all graphs of this core from its cache of table files.
+    pub(super) fn share_cache(&self, engine: &Embedded) {
+        engine.shard.lend_cache(self.all_bytes.get());
     }
 
     /// Frees the nodes.

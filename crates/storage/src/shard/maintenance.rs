@@ -128,6 +128,12 @@ impl Shard {
         Some((&self.store.dir, self.store.manifest().stamp))
     }
 
+    /// Takes memory of the engine's own from the cache of this shard. An eighth of the cache is
+    /// left at least. `bytes`: all that the engine uses.
+    pub fn lend_cache(&self, bytes: usize) {
+        self.store.cache.borrow_mut().lend(bytes);
+    }
+
     /// Lists the building of an index of a table as a task until the guard is dropped.
     pub fn list_index_build(&self, table: TableId, progress: WorkProgress) -> TaskGuard {
         let (tasks, began_s) = (&self.jobs.tasks, self.env.now_s());

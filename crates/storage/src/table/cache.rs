@@ -50,6 +50,8 @@ pub(crate) struct Cache {
     bytes_max: usize,
     /// Memory of filters and indexes of open files, from the same budget, bytes.
     reserved: usize,
+    /// Memory that the engine uses, from the same budget, bytes.
+    lent: usize,
     blocks: Fifo<(u64, u64), Block>,
     /// By the hash of the place.
     rows: Fifo<u64, Arc<CachedRow>>,
@@ -72,6 +74,7 @@ impl Cache {
         Cache {
             bytes_max,
             reserved: 0,
+            lent: 0,
             blocks: Fifo::default(),
             rows: Fifo::default(),
             rows_bytes_max: bytes_max / 2,
@@ -85,15 +88,22 @@ impl Cache {
         }
     }
 
-    /// Returns the bytes that blocks and rows may use: what filters and indexes leave, or the
-    /// minimum fraction.
+    /// Returns the bytes that blocks and rows may use: what filters, indexes and the engine leave,
+    /// or the minimum fraction.
     pub(crate) fn bytes_max(&self) -> usize {
-        self.bytes_max.saturating_sub(self.reserved).max(self.bytes_max / BLOCKS_MIN_PART)
+        let free = self.bytes_max.saturating_sub(self.reserved).saturating_sub(self.lent);
+        free.max(self.bytes_max / BLOCKS_MIN_PART)
     }
 
     /// Sets the memory of filters and indexes of open files, which share the budget.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.reserved = bytes;
+        self.fit();
+    }
+
+    /// Sets the memory that the engine uses.
+    pub(crate) fn lend(&mut self, bytes: usize) {
+        self.lent = bytes;
         self.fit();
     }
 
@@ -200,5 +210,22 @@ impl Cache {
     pub(crate) fn forget(&mut self, file: u64, blocks: usize) {
         (0..blocks as u64).for_each(|index| self.blocks.remove((file, index)));
         self.fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_files_and_of_the_engine_is_taken_from_that_of_blocks_down_to_an_eighth() {
+        let mut cache = Cache::new(800, Arc::new(ScanCache::new(800)));
+        cache.reserve(100);
+        cache.lend(300);
+        assert_eq!(cache.bytes_max(), 400);
+        cache.lend(800);
+        assert_eq!(cache.bytes_max(), 100);
+        cache.lend(0);
+        assert_eq!(cache.bytes_max(), 700);
     }
 }
