@@ -253,3 +253,17 @@ fn failing_expressions_fail_by_column_and_by_row() {
     check_query(&server, &["sum(k / i)".to_owned()], " WHERE i > 0 ALLOW FILTERING", "no division by zero");
     server.stop();
 }
+
+#[test]
+fn rows_behind_the_first_of_a_long_partition_in_one_file_count_once() {
+    let server = Server::start(1, 64 << 20);
+    server.run(vec!["CREATE TABLE t (k int, c int, i int, PRIMARY KEY (k, c))".into()]);
+    let rows = (0..5000).map(|c| format!("INSERT INTO t (k, c, i) VALUES (1, {c}, {c})"));
+    server.run(rows.collect());
+    server.flush();
+    let count = server.one("SELECT count(*) FROM t WHERE k = 1").row.expect("a row");
+    assert_eq!(count, [Some(5000_i64.to_be_bytes().to_vec())]);
+    let selectors = ["count(*)", "sum(i)", "min(c)", "max(i)"].map(str::to_owned);
+    check_query(&server, &selectors, " WHERE k = 1", "a long partition");
+    server.stop();
+}
