@@ -306,7 +306,5 @@ fn made(
         _ => &[],
     };
     let types: Vec<_> = [&first].into_iter().chain(others).take(arguments.len()).cloned().collect();
-    // As in Cassandra, both names show the new one.
-    let name = if name == "tojson" { "to_json" } else { name };
     Ok(Some(Function::new(name, types, result, body)))
 }
