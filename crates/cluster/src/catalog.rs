@@ -93,7 +93,7 @@ impl ClusterTable {
     }
 
     #[cfg(test)]
-    pub(crate) fn as_view(self) -> ClusterTable {
+    pub(crate) fn into_view(self) -> ClusterTable {
         ClusterTable { base: Some(self.def.clone()), ..self }
     }
 }

@@ -276,11 +276,11 @@ mod tests {
         let table = ClusterTable::of(def, Vec::new());
         let filters = [any_of(0, vec![text(""), text("x")])];
         assert_eq!(keys_of(&table, &filters), Some(vec![vec![text("x")]]), "no table has it");
-        let view = table.as_view();
+        let view = table.into_view();
         assert_eq!(keys_of(&view, &filters), None);
         assert_eq!(keys_of(&view, &[Filter::equal(0, text("x"))]), Some(vec![vec![text("x")]]));
         assert_eq!(
-            keys_of(&ints().as_view(), &[Filter::equal(0, int(1)), Filter::equal(1, text(""))])
+            keys_of(&ints().into_view(), &[Filter::equal(0, int(1)), Filter::equal(1, text(""))])
                 .map(|k| k.len()),
             Some(1)
         );
