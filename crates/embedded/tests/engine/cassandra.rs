@@ -386,7 +386,11 @@ fn cast_values_are_values_of_their_column() {
             "UPDATE h SET b = (frozen<set<int>>){-1, 1} WHERE k = 1",
             "Invalid: Cannot assign value (frozen<set<int>>){-1, 1} to b of type frozen<set<blob>>",
         ),
-        ("UPDATE h SET b = (frozen<set<text>>){'b', 'a'} WHERE k = 1", "done"),
+        (
+            "UPDATE h SET b = (frozen<set<text>>){'b', 'a'} WHERE k = 1",
+            "Invalid: Invalid set literal for b: value 'b' is not of type blob",
+        ),
+        ("UPDATE h SET b = (frozen<set<blob>>){0x62, 0x61} WHERE k = 1", "done"),
         ("SELECT w, b FROM h", "'00:00:00.000000001',{0x61, 0x62}"),
     ]);
 }
