@@ -13,7 +13,7 @@ def main():
         about = sqlalchemy.inspect(engine)
         assert "shop" in about.get_schema_names()
         assert about.get_table_names("shop") == ["kinds", "more", "orders", "secrets", "visits"]
-        assert about.get_view_names("shop") == about.get_materialized_view_names("shop") == []
+        assert about.get_view_names("shop") == ["by_price"] and about.get_materialized_view_names("shop") == []
         assert about.has_table("orders", "shop") and not about.has_table("nothing", "shop")
         columns = {column["name"]: str(column["type"]) for column in about.get_columns("orders", "shop")}
         assert columns == {"customer": "INTEGER", "id": "INTEGER", "price": "INTEGER", "note": "TEXT"}, columns
