@@ -35,24 +35,18 @@ impl Engine for Embedded {
 
     fn execute(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
         let plan = own(given);
-        if !plan.is_of_one_row {
+        if !plan.is_plain {
             return self.run_with_added(given, request);
         }
         if let Err(error) = self.check_values(plan, request.values) {
             return Execution::Ready(Err(error));
         }
         match &plan.kind {
-            PlanKind::Select(select) if !select.is_large(request.values) => {
-                return self.point_read(select, request);
-            }
-            PlanKind::Write { plans, .. } => {
-                if let Some(execution) = self.write_one(&plans[0], request) {
-                    return execution;
-                }
-            }
-            _ => {}
+            PlanKind::Select(select) if !select.is_large(request.values) => self.point_read(select, request),
+            PlanKind::Select(select) => self.select(select, request),
+            PlanKind::Write { plans, is_atomic } => self.write(given, plans, *is_atomic, request),
+            _ => unreachable!("only SELECT and writes are plain"),
         }
-        self.run(given, request)
     }
 
     fn execute_batch(

@@ -57,8 +57,8 @@ pub(crate) struct EmbeddedPlan {
     targets: Vec<StatementTarget>,
     bound_to: BoundTo,
     pub(crate) added: Added,
-    /// True if it reads or writes one row, without anything that few statements have.
-    pub(crate) is_of_one_row: bool,
+    /// True for a SELECT of one row and for one write, without anything that few statements have.
+    pub(crate) is_plain: bool,
     /// Number of bound terms.
     terms: u32,
     /// Bytes of names and types of bind markers and result columns.
@@ -489,7 +489,7 @@ impl Embedded {
             targets,
             bound_to,
             added: Added::default(),
-            is_of_one_row: false,
+            is_plain: false,
             terms: 0,
             metadata_bytes: 0,
             shows_rows: false,
@@ -518,12 +518,10 @@ impl Embedded {
             PlanKind::Write { plans, .. } => plans.iter().any(WritePlan::is_conditional),
             _ => true,
         };
-        let is_of_one_row = added.count() == 0
+        let is_plain = added.count() == 0
             && match &kind {
                 PlanKind::Select(plan) => plan.is_plain_point(),
-                PlanKind::Write { plans, .. } => {
-                    matches!(&plans[..], [plan] if plan.json.is_none() && !plan.reads_first())
-                }
+                PlanKind::Write { plans, .. } => matches!(&plans[..], [plan] if plan.is_plain()),
                 _ => false,
             };
         let bound_to = BoundTo::new(self.current.clone(), tables);
@@ -535,7 +533,7 @@ impl Embedded {
             targets,
             bound_to,
             added,
-            is_of_one_row,
+            is_plain,
             terms,
             metadata_bytes,
             shows_rows,

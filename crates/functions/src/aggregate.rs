@@ -86,7 +86,7 @@ impl Aggregate {
 
     /// Returns true if the order of the rows can change the result. Floating-point sums and
     /// averages of decimals are rounded with each row. A sum of decimals can overflow on the way.
-    /// Of equal values with different bytes the first one is kept.
+    /// `min` and `max` keep the first of equal values with different bytes.
     pub fn depends_on_order(&self) -> bool {
         use CqlType as T;
         match &self.name[..] {

@@ -154,6 +154,12 @@ impl Embedded {
         apply(&self.shard, mutations, limits).await
     }
 
+    /// Marks a write as being applied until the guard is dropped. An index created meanwhile waits
+    /// for it.
+    pub(crate) fn begin_write(&self) -> InFlight {
+        self.indexes.begin(self.timestamps.next().now_us)
+    }
+
     /// Waits for the writes that this core is applying. They may lack entries of an index that the
     /// core has just adopted.
     pub(crate) async fn wait_for_writes(&self) {
@@ -178,8 +184,7 @@ impl Embedded {
         let is_indexed = self.indexes.concern(&mutations);
         let is_small = matches!(&mutations[..], [one] if one.changes.len() <= CHANGES_MAX);
         if !is_indexed && is_small {
-            // An index that is created meanwhile waits for it.
-            let _waiting = self.indexes.begin(self.timestamps.next().now_us);
+            let _waiting = self.begin_write();
             self.timestamps.keep_floor(&self.shard)?;
             return apply(&self.shard, mutations, limits).await;
         }
@@ -202,8 +207,7 @@ impl Embedded {
         mutations: Vec<Mutation>,
         limits: Limits,
     ) -> Result<Commit, StorageError> {
-        // An index that is created meanwhile waits for it.
-        let _waiting = self.indexes.begin(self.timestamps.next().now_us);
+        let _waiting = self.begin_write();
         let WithEntries { mutations, in_flight: _in_flight } = self.with_entries(mutations);
         self.timestamps.keep_floor(&self.shard)?;
         apply(&self.shard, mutations, limits).await

@@ -28,6 +28,7 @@ const ROWS_PER_YIELD: u64 = 256;
 
 impl Embedded {
     /// Runs an INSERT, UPDATE, DELETE, or a textual BATCH, whose writes are `writes`.
+    #[inline]
     pub(crate) fn write(
         &self,
         plan: &Rc<dyn Plan>,
@@ -36,8 +37,7 @@ impl Embedded {
         request: &Request<'_>,
     ) -> Execution {
         if let [write] = writes
-            && write.json.is_none()
-            && !write.reads_first()
+            && write.is_plain()
             && let Some(execution) = self.write_one(write, request)
         {
             return execution;
@@ -208,8 +208,7 @@ impl Embedded {
             return Execution::Ready(Err(storage_error(error)));
         }
         let again = again(self.shard.clone());
-        // An index that is created meanwhile waits for it.
-        let waiting = self.indexes.begin(self.timestamps.next().now_us);
+        let waiting = self.begin_write();
         Execution::Pending(Box::pin(async move {
             let _waiting = waiting;
             again.await.map(|()| StatementOutcome::Void).map_err(storage_error)
@@ -242,7 +241,7 @@ impl Embedded {
     }
 
     /// Applies a write of one row. Returns `None` for one that is too large for this task poll.
-    pub(crate) fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
+    fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
         if bytes_of(request.values) + plan.constant_bytes() > bytes_at_once(plan.has_elements()) {
             return None;
         }
@@ -293,8 +292,7 @@ impl Embedded {
                 Err(StorageError::Overloaded { .. }) => {}
                 put => return put?.await,
             }
-            // An index that is created meanwhile waits for it.
-            let waiting = engine.indexes.begin(engine.timestamps.next().now_us);
+            let waiting = engine.begin_write();
             let put = engine.shard.put_in_turn(table, token, &key, &row).await?;
             drop(waiting);
             put.await

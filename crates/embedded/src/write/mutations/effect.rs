@@ -194,6 +194,11 @@ impl WritePlan {
         self.facts.appends
     }
 
+    /// Returns true if its values come from the client, and it reads nothing before it writes.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.json.is_none() && !self.reads_first()
+    }
+
     /// Returns true if its effect depends on stored data.
     pub(crate) fn reads_first(&self) -> bool {
         self.facts.reads_first
